@@ -15,10 +15,11 @@ use crate::accept::owner_rules::OwnerRules;
 use crate::config::Config;
 use crate::datagram::roce_ports::RocePorts;
 use crate::error::{Error, InterruptError};
+use crate::guard::SupervisorCell;
 use crate::lifecycle::Lifecycle;
 use crate::local_addresses::LocalAddresses;
 use crate::notify::pipeline::Notification;
-use crate::notify::signals::Signals;
+use crate::notify::signals::{SignalHostCell, Signals};
 use crate::oob::Oob;
 use crate::poll::shard::Shards;
 use crate::qp_routes::QpRoutes;
@@ -52,7 +53,6 @@ pub(crate) struct Core {
     /// The sockets of RoCEv2.
     pub(crate) roce_ports: RocePorts,
     /// Shared memory with peers on this host.
-    #[allow(dead_code, reason = "connections do not use it yet")]
     pub(crate) same_host: SameHost,
     /// The thread that runs requests of control queue pairs.
     pub(crate) control_thread: ControlThread,
@@ -86,10 +86,11 @@ impl Core {
         let lifecycle = Arc::new(Lifecycle::new());
         let function = handle.function().clone();
         function.tpt().set_page_limit(config.max_pages.into());
-        let cell = Arc::new(OnceLock::new());
-        let shards = Arc::new(Shards::new(config.shards, cell.clone()));
+        let supervisor = SupervisorCell::default();
+        let shards = Arc::new(Shards::new(config.shards, supervisor.clone()));
         let security = Arc::new(Security::new(&config)?);
-        let signals = Signals(cell.clone());
+        let signal_host = SignalHostCell::default();
+        let signals = Box::new(Signals(signal_host.clone()));
         let notification = Notification::new(&function, &config, &lifecycle, &shards, signals)?;
         let core = Arc::new(Core {
             function,
@@ -109,7 +110,9 @@ impl Core {
             function_handle: handle,
         });
         // Set here for the first time, so this does not fail.
-        let _ = cell.set(Arc::downgrade(&core));
+        let own = Arc::downgrade(&core);
+        let _ = supervisor.set(own.clone());
+        let _ = signal_host.set(own);
         Ok(core)
     }
 

@@ -2,56 +2,21 @@
 //! Every queue pair goes to the error state, `SrqError` is raised once for each shared receive queue and `DeviceFatal` once, every blocked call returns, and later calls
 //! fail with the cause. The process continues; how to react is the program's decision.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use verbena_events::eqe::{Cause, Eqe};
-use verbena_events::interrupts::Origin;
 use verbena_events::vector::Shutdown;
 use verbena_nic::{Event, Outbox, QpState};
-use verbena_sync::locks::OnceLock;
 
 use crate::core::Core;
-use crate::engine::Engine;
 use crate::error::{EngineFailure, Error};
-use crate::notify::pipeline::catch_panic;
-use crate::poll::shard::{ShardTask, next_token};
-use crate::sys::{self, Ready};
+use crate::guard::{Supervisor, catch_panic};
+use crate::notify::handler_threads::{HandlerHost, Task};
+use crate::notify::pipeline::Notification;
+use crate::notify::signals::SignalHost;
 
-/// The core of a thread; set when the core is complete, before any thread starts.
-pub(crate) type CoreCell = Arc<OnceLock<Weak<Core>>>;
-
-/// Runs a thread of the engine; a panic fails the engine.
-pub(crate) fn guard(home: impl FnOnce() -> Option<Arc<Core>>, work: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-        let why = EngineFailure::Panic {
-            thread: thread_name(),
-            message: message(&*panic),
-        };
-        // The drop of the panic's payload may panic again.
-        catch_panic(|| drop(panic));
-        if let Some(core) = home() {
-            core.fail(why);
-        }
-    }
-}
-
-/// The name of the calling thread.
-pub(crate) fn thread_name() -> String {
-    let thread = sys::current_thread();
-    thread.name().unwrap_or("without a name").to_owned()
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message").to_owned()
-}
-
-impl Core {
-    /// Fails the engine. Called without any lock; only the first cause is kept.
-    pub(crate) fn fail(&self, why: EngineFailure) {
+impl Supervisor for Core {
+    fn fail(&self, why: EngineFailure) {
         if !self.is_alive() || !self.lifecycle.set_failure(why) {
             return;
         }
@@ -65,13 +30,32 @@ impl Core {
         // Last: the shards end startups in progress and deliver what they flush.
         self.shards.begin_stop();
     }
+}
 
-    /// E2: an event could not be delivered. A program that relies on events cannot continue; connections end.
-    pub(crate) fn fail_undelivered(&self, _: Shutdown) {
+impl SignalHost for Core {
+    fn notification(&self) -> &Arc<Notification> {
+        &self.notification
+    }
+
+    /// E2: a program that relies on events cannot continue; connections end.
+    fn fail_undelivered(&self, _: Shutdown) {
         self.flush_all();
         self.end_waits();
     }
+}
 
+impl HandlerHost for Core {
+    fn run(&self, task: Task) {
+        match task {
+            Task::Signal(signal) => self.notification.serve(signal),
+            Task::Completion { cq, reason, way } => {
+                self.notification.dispatch_completion(cq, reason, way);
+            }
+        }
+    }
+}
+
+impl Core {
     /// The number of queue pairs of every kind.
     pub(crate) fn pair_count(&self) -> usize {
         let (qps, uds) = (self.function.all_qps(), self.function.all_uds());
@@ -85,7 +69,8 @@ impl Core {
             catch_panic(|| {
                 self.run_on_qp(&qp, |qp, out| {
                     if qp.state() != QpState::Reset {
-                        qp.modify(QpState::Err, out);
+                        // Refused only if it was destroyed meanwhile, and then nothing is left to flush.
+                        let _ = qp.modify(QpState::Err, out);
                     }
                 });
             });
@@ -94,7 +79,7 @@ impl Core {
             catch_panic(|| {
                 let mut out = Outbox::new();
                 if qp.state() != QpState::Reset {
-                    qp.modify(QpState::Err, &mut out);
+                    let _ = qp.modify(QpState::Err, &mut out);
                 }
                 self.deliver(&mut out);
             });
@@ -140,69 +125,4 @@ impl Core {
         }
         Ok(())
     }
-}
-
-/// A kind of thread that an engine starts.
-#[doc(hidden)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EngineThread {
-    /// Serves connections, listeners and timers.
-    Shard,
-    /// Serves control queue pairs.
-    Control,
-    /// Runs completion handlers on chosen processors.
-    Handler,
-}
-
-impl Engine {
-    /// Why it failed, if it did.
-    pub fn failure(&self) -> Option<&EngineFailure> {
-        self.core.lifecycle.failure()
-    }
-
-    /// An error once the engine has failed, is down or was shut down: a wait that begins now would not be ended.
-    pub fn check_waits(&self) -> Result<(), Error> {
-        self.core.check_waits()
-    }
-
-    /// For tests only: makes a thread of this kind panic.
-    #[doc(hidden)]
-    pub fn provoke_panic(&self, thread: EngineThread) -> Result<(), Error> {
-        match thread {
-            EngineThread::Shard => {
-                let (shard, token) = (self.core.shards.pick()?, next_token());
-                shard.serve(token, Arc::new(PanicTimer))?;
-                shard.set_timer(sys::now(), token);
-                Ok(())
-            }
-            EngineThread::Control => self.core.control_thread.provoke_panic(&self.core),
-            EngineThread::Handler => self.core.notification.handler_threads.provoke_panic(),
-        }
-    }
-}
-
-impl Engine {
-    /// For tests only: an event that cannot be delivered (E2).
-    #[doc(hidden)]
-    pub fn provoke_shutdown(&self) {
-        let _ = self.core.notification.interrupts.destroy(0);
-        let _ = self
-            .core
-            .notification
-            .inject(Cause::Management { parameter: 0 }, Origin::UNSPECIFIED);
-    }
-}
-
-/// Panics when its timer expires.
-struct PanicTimer;
-
-impl ShardTask for PanicTimer {
-    fn ready(self: Arc<Self>, _: Ready) {}
-
-    #[allow(clippy::panic, reason = "it is what a test asked for")]
-    fn expire(self: Arc<Self>, _: verbena_stream::Time) {
-        panic!("provoked by a test");
-    }
-
-    fn stop(self: Arc<Self>) {}
 }

@@ -13,6 +13,7 @@ pub(crate) mod packet_addresses;
 pub(crate) mod pipeline;
 pub(crate) mod signals;
 pub(crate) mod steering_api;
+pub(crate) mod ticker;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -94,9 +94,9 @@ pub(crate) struct RingEnds {
     pub(crate) tx: Producer,
     pub(crate) rx: Consumer,
     /// Rung by the peer.
-    pub(crate) bell_in: Doorbell,
+    pub(crate) doorbell_in: Doorbell,
     /// Rung for the peer.
-    pub(crate) bell_out: Doorbell,
+    pub(crate) doorbell_out: Doorbell,
     /// The peer's process, if it has a number here.
     pub(crate) peer_pid: Option<u32>,
     /// A word of the peer's memory could be read by [`sys::read_process`].

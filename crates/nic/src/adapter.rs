@@ -14,7 +14,7 @@ use verbena_mem::Policy;
 use verbena_sync::locks::RwLock;
 
 use crate::error::Error;
-use crate::function::{FIRST_QP, Function, Shares};
+use crate::function::{Function, Shares};
 use crate::object::Object;
 use crate::profile::Services;
 
@@ -137,29 +137,6 @@ impl Adapter {
     /// The function's ranges in the adapter's numbers.
     pub fn ranges(&self, number: u32) -> Result<Ranges, Error> {
         self.entry(number, |(_, ranges)| ranges.clone())
-    }
-
-    /// The adapter's number of a queue pair that has number `qp` in its function.
-    pub fn number_of_qp(&self, function: u32, qp: u32) -> Result<u32, Error> {
-        let qps = self.ranges(function)?.qps;
-        let number = qp
-            .checked_sub(FIRST_QP)
-            .and_then(|at| qps.start.checked_add(at));
-        let inside = number.filter(|n| qps.contains(n));
-        inside.ok_or(Error::NoSuch {
-            object: Object::Qp,
-            number: qp,
-        })
-    }
-
-    /// The function of a queue pair by the adapter's number, and the queue pair's number in that function.
-    pub fn find_qp(&self, number: u32) -> Result<(Arc<Function>, u32), Error> {
-        let functions = self.functions.read();
-        let object = Object::Qp;
-        let mut all = functions.all.values();
-        let found = all.find(|(_, ranges)| ranges.qps.contains(&number));
-        let (function, ranges) = found.ok_or(Error::NoSuch { object, number })?;
-        Ok((function.clone(), number - ranges.qps.start + FIRST_QP))
     }
 
     fn entry<R>(

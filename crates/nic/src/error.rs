@@ -12,7 +12,7 @@ use crate::object::Object;
 use crate::profile::services::{Service, Services};
 use crate::qp::{MigrateRefusal, PostError};
 use crate::receive;
-use crate::state::QpState;
+use crate::state::TransitionError;
 
 /// Whose fault an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -149,15 +149,8 @@ pub enum Error {
         services: Services,
     },
     /// The state does not allow the change.
-    #[error("queue pair {number} cannot go from {from:?} to {to:?}")]
-    Transition {
-        /// The queue pair.
-        number: u32,
-        /// Its state.
-        from: QpState,
-        /// The requested state.
-        to: QpState,
-    },
+    #[error(transparent)]
+    Transition(#[from] TransitionError),
     /// The connection cannot be moved (V1).
     #[error("queue pair {number} cannot be moved: {why}")]
     NotMigratable {
@@ -215,7 +208,7 @@ impl Error {
             | Error::NoChannel { .. }
             | Error::Xrc(_)
             | Error::Service { .. }
-            | Error::Transition { .. }
+            | Error::Transition(_)
             | Error::NotMigratable { .. }
             | Error::Cq(_)
             | Error::Receive(_)

@@ -54,7 +54,7 @@ pub use qp::{
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use ssq::{Record, Ssq, SsqLimits, SsqOutcome};
-pub use state::{Personality, QpState, QpType};
+pub use state::{Personality, QpState, QpType, TransitionError};
 pub use tcp::{Acknowledgement, Fill, TcpAttr, TcpChannel, TcpQp, TcpSendWr};
 pub use ud::{Destination, MAX_DATAGRAM, ReceivedDatagram, UdQp, UdSendWr};
 pub use ulp::{NewUlp, UlpInit, UlpQp, UlpView};

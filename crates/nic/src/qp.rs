@@ -58,7 +58,7 @@ use crate::carrier::Carrier;
 use crate::cq::Cq;
 use crate::memory_scope::MemoryScope;
 use crate::srq::Srq;
-use crate::state::{Personality, QpState, QpType};
+use crate::state::{Personality, QpState, QpType, TransitionError};
 use crate::xrc::XrcDomain;
 use attributes::Authentication;
 use inner::Inner;
@@ -326,8 +326,8 @@ impl Qp {
         self.run_locked(out, |inner, _, _| inner.attributes.psns = Some(psns));
     }
 
-    /// Requests a state; false if the transition is not allowed.
-    pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
+    /// Requests a state. An error if the transition is not allowed, or the queue pair was retired: nothing has changed then.
+    pub fn modify(&self, to: QpState, out: &mut Outbox) -> Result<(), TransitionError> {
         self.run_locked(out, |inner, init, out| inner.modify(init, to, out))
     }
 
@@ -514,8 +514,8 @@ impl Qp {
             }
             inner.fail_cq_overflow(init, out);
             if !inner.state.flushes() {
-                // Not connected: there is no stream to end, only receives to flush.
-                inner.modify(init, QpState::Err, out);
+                // Not connected: there is no stream to end, only receives to flush; a retired queue pair has none.
+                let _ = inner.modify(init, QpState::Err, out);
             }
         });
     }

@@ -7,6 +7,18 @@ use serde::{Deserialize, Serialize};
 /// The personality and type of a queue pair.
 pub use verbena_wire::ext::{Personality, QpType};
 
+/// The state of a queue pair does not allow a change that was requested; nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("queue pair {number} cannot go from {from:?} to {to:?}")]
+pub struct TransitionError {
+    /// The queue pair.
+    pub number: u32,
+    /// Its state.
+    pub from: QpState,
+    /// The requested state.
+    pub to: QpState,
+}
+
 /// The state of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum QpState {

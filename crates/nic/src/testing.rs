@@ -144,7 +144,7 @@ impl Side {
 
     fn attach(&mut self, role: Role, setup: Setup) {
         let out = &mut self.out;
-        self.qp.modify(QpState::Init, out);
+        self.qp.modify(QpState::Init, out).unwrap();
         let stream = stream(role, setup);
         assert!(self.qp.attach(stream, setup.rfc7306, &mut self.out));
     }

@@ -62,7 +62,8 @@ impl XrcDomain {
     }
 
     /// Shared receive queues in it.
-    pub fn srq_count(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn srq_count(&self) -> usize {
         self.srqs.lock().len()
     }
 }

@@ -613,13 +613,13 @@ mod model {
     fn no_wakeup_of_the_consumer_is_lost() {
         loom::model(|| {
             let (mut producer, mut consumer) = ring();
-            let bell = Arc::new(Notify::new());
-            let ring_it = bell.clone();
+            let wakeup = Arc::new(Notify::new());
+            let notifier = wakeup.clone();
             let writer = thread::spawn(move || {
                 for byte in 1..=2 {
                     assert_eq!(write(&mut producer, &[byte; 8]), Ok(8));
                     if producer.needs_wakeup() {
-                        ring_it.notify();
+                        notifier.notify();
                     }
                 }
                 producer
@@ -628,7 +628,7 @@ mod model {
             while got < 16 {
                 match read(&mut consumer, 16) {
                     Ok(bytes) => got += bytes.len(),
-                    Err(_) if consumer.prepare_sleep() => bell.wait(),
+                    Err(_) if consumer.prepare_sleep() => wakeup.wait(),
                     Err(_) => {}
                 }
             }
@@ -643,18 +643,18 @@ mod model {
         loom::model(|| {
             let (mut producer, mut consumer) = ring();
             assert_eq!(write(&mut producer, &[1; 48]), Ok(48));
-            let bell = Arc::new(Notify::new());
-            let ring_it = bell.clone();
+            let wakeup = Arc::new(Notify::new());
+            let notifier = wakeup.clone();
             let reader = thread::spawn(move || {
                 assert_eq!(read(&mut consumer, 48).unwrap(), [1; 48]);
                 if consumer.needs_wakeup_for_room() {
-                    ring_it.notify();
+                    notifier.notify();
                 }
                 consumer
             });
             while write(&mut producer, &[2; 8]) != Ok(8) {
                 if producer.prepare_wait() {
-                    bell.wait();
+                    wakeup.wait();
                 }
             }
             let mut consumer = reader.join().unwrap();
@@ -668,17 +668,17 @@ mod model {
         loom::model(|| {
             let (mut producer, mut consumer) = ring();
             assert_eq!(write(&mut producer, &[1; 48]), Ok(48));
-            let bell = Arc::new(Notify::new());
-            let ring_it = bell.clone();
+            let wakeup = Arc::new(Notify::new());
+            let notifier = wakeup.clone();
             let closer = thread::spawn(move || {
                 consumer.close();
                 if consumer.needs_wakeup_for_room() {
-                    ring_it.notify();
+                    notifier.notify();
                 }
             });
             while write(&mut producer, &[2; 8]) != Err(RingError::Closed) {
                 if producer.prepare_wait() {
-                    bell.wait();
+                    wakeup.wait();
                 }
             }
             closer.join().unwrap();

@@ -281,7 +281,7 @@ impl Qp {
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// qp.set_attr(|manners| manners.rnr_retry = RnrRetry::Forever);
+    /// qp.set_attr(|attr| attr.rnr_retry = RnrRetry::Forever);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn set_attr(&self, change: impl FnOnce(&mut QpAttr)) {

@@ -18,19 +18,19 @@ use crate::error::Error;
 /// use verbena::{Device, UdEndpoint};
 ///
 /// let device = Device::open()?;
-/// let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-/// desk.listen(16, |question| {
-///     println!("{} says {:?}", question.peer_addr(), question.private_data());
+/// let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+/// listener.listen(16, |request| {
+///     println!("{} says {:?}", request.peer_addr(), request.private_data());
 ///     let at = UdEndpoint {
 ///         number: Qpn::wrapping(0x4e2001),
 ///         qkey: 0x1234,
 ///         address: "127.0.0.1".parse().unwrap(),
 ///     };
-///     question.accept(at, b"there").unwrap();
+///     request.accept(at, b"there").unwrap();
 /// })?;
 ///
-/// let (told, answers) = mpsc::channel();
-/// let asking = device.query_sidr(None, desk.local_addr(), b"where?", move |answer| told.send(answer).unwrap())?;
+/// let (sender, answers) = mpsc::channel();
+/// let query = device.query_sidr(None, listener.local_addr(), b"where?", move |answer| sender.send(answer).unwrap())?;
 /// let (at, said) = answers.recv().unwrap()?;
 /// assert_eq!((at.number.get(), at.qkey, &said[..]), (0x4e2001, 0x1234, &b"there"[..]));
 /// # Ok::<(), verbena::Error>(())
@@ -53,21 +53,21 @@ impl SidrListener {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-    /// assert_ne!(desk.local_addr().port(), 0);
+    /// let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+    /// assert_ne!(listener.local_addr().port(), 0);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// Starts to accept requests: `told` is called with each of them, on the thread that received it, and must not block. At most
+    /// Starts to accept requests: `callback` is called with each of them, on the thread that received it, and must not block. At most
     /// `backlog` requests are unanswered at a time; more are dropped, and a later retransmission may be accepted.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// # let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-    /// desk.listen(16, |question| question.reject(b"no such service"))?;
+    /// # let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+    /// listener.listen(16, |request| request.reject(b"no such service"))?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn listen(
@@ -84,8 +84,8 @@ impl SidrListener {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// # let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-    /// assert_eq!(desk.counters().malformed, 0);
+    /// # let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+    /// assert_eq!(listener.counters().malformed, 0);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn counters(&self) -> SidrCounters {
@@ -101,12 +101,12 @@ impl fmt::Debug for SidrListener {
     }
 }
 
-/// A request to be answered. If it is dropped, it is refused. It can be answered after its desk was dropped.
+/// A request to be answered. If it is dropped, it is refused. It can be answered after its listener was dropped.
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
-/// # let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-/// desk.listen(16, |question| drop(question))?;
+/// # let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+/// listener.listen(16, |request| drop(request))?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[derive(Debug)]
@@ -117,20 +117,20 @@ impl SidrRequest {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// # let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-    /// desk.listen(16, |question| println!("{}", question.peer_addr()))?;
+    /// # let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+    /// listener.listen(16, |request| println!("{}", request.peer_addr()))?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn peer_addr(&self) -> SocketAddr {
         self.0.peer_addr()
     }
 
-    /// The address of the desk that received it.
+    /// The address of the listener that received it.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// # let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-    /// desk.listen(16, |question| println!("at {}", question.local_addr()))?;
+    /// # let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+    /// listener.listen(16, |request| println!("at {}", request.local_addr()))?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn local_addr(&self) -> SocketAddr {
@@ -141,8 +141,8 @@ impl SidrRequest {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// # let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-    /// desk.listen(16, |question| println!("{:?}", question.private_data()))?;
+    /// # let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+    /// listener.listen(16, |request| println!("{:?}", request.private_data()))?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn private_data(&self) -> &[u8] {
@@ -154,11 +154,11 @@ impl SidrRequest {
     /// ```
     /// # use verbena::{UdEndpoint, low::Qpn};
     /// # let device = verbena::Device::open()?;
-    /// # let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+    /// # let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
     /// # let address = device.addresses()?[0];
-    /// desk.listen(16, move |question| {
+    /// listener.listen(16, move |request| {
     ///     let at = UdEndpoint { number: Qpn::wrapping(7), qkey: 1, address };
-    ///     question.accept(at, b"").unwrap();
+    ///     request.accept(at, b"").unwrap();
     /// })?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -170,8 +170,8 @@ impl SidrRequest {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// # let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-    /// desk.listen(16, |question| question.reject(b"not today"))?;
+    /// # let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+    /// listener.listen(16, |request| request.reject(b"not today"))?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn reject(self, private_data: &[u8]) {
@@ -183,8 +183,8 @@ impl SidrRequest {
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
-/// let asking = device.query_sidr(None, "127.0.0.1:9".parse().unwrap(), b"", |answer| println!("{answer:?}"))?;
-/// drop(asking);
+/// let query = device.query_sidr(None, "127.0.0.1:9".parse().unwrap(), b"", |answer| println!("{answer:?}"))?;
+/// drop(query);
 /// # Ok::<(), verbena::Error>(())
 /// ```
 pub struct SidrQuery {
@@ -217,8 +217,8 @@ impl SidrQuery {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// let here = "127.0.0.1".parse().unwrap();
-    /// let asking = device.query_sidr(Some(here), "127.0.0.1:9".parse().unwrap(), b"", |_| ())?;
-    /// assert_eq!(asking.local_addr().ip(), here);
+    /// let query = device.query_sidr(Some(here), "127.0.0.1:9".parse().unwrap(), b"", |_| ())?;
+    /// assert_eq!(query.local_addr().ip(), here);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn local_addr(&self) -> SocketAddr {
@@ -229,8 +229,8 @@ impl SidrQuery {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// let asking = device.query_sidr(None, "127.0.0.1:9".parse().unwrap(), b"", |_| ())?;
-    /// println!("{}", asking.is_finished());
+    /// let query = device.query_sidr(None, "127.0.0.1:9".parse().unwrap(), b"", |_| ())?;
+    /// println!("{}", query.is_finished());
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn is_finished(&self) -> bool {
@@ -247,24 +247,24 @@ impl fmt::Debug for SidrQuery {
 }
 
 impl Device {
-    /// Binds a desk to this address; it accepts requests after [`SidrListener::listen`]. Port 0 picks a free port.
+    /// Binds a listener to this address; it accepts requests after [`SidrListener::listen`]. Port 0 picks a free port.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
-    /// let desk = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
-    /// println!("ask at {}", desk.local_addr());
+    /// let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
+    /// println!("ask at {}", listener.local_addr());
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn bind_sidr_listener(&self, at: SocketAddr) -> Result<SidrListener, Error> {
         SidrListener::new(self.clone(), at)
     }
 
-    /// Asks the desk at `to` for the location of a datagram queue pair, from the given address or the one that the route selects. `done` is
+    /// Asks the listener at `to` for the location of a datagram queue pair, from the given address or the one that the route selects. `done` is
     /// called with the answer, on the thread that received it, and must not block. An unanswered request is repeated for some seconds.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
-    /// let asking = device.query_sidr(None, "127.0.0.1:9".parse().unwrap(), b"where?", |answer| match answer {
+    /// let query = device.query_sidr(None, "127.0.0.1:9".parse().unwrap(), b"where?", |answer| match answer {
     ///     Ok((at, said)) => println!("queue pair {:#x} at {}: {said:?}", at.number.get(), at.address),
     ///     Err(error) => println!("{error}"),
     /// })?;

@@ -19,7 +19,7 @@ use verbena_split_wire::push::Pool;
 
 use crate::counters::Counters;
 use crate::error::{Misuse, Violation};
-use crate::output::{Channel, Event, Output, Packet, SEND_DATA_HEAD};
+use crate::output::{Channel, Event, Output, Packet};
 use crate::own_pool::OwnPool;
 use crate::peer_pools::PeerPools;
 use crate::settings::{Arrangement, Settings};
@@ -132,18 +132,6 @@ impl Session {
             Arrangement::Sends | Arrangement::Writes => 0,
         };
         self.settings.messages.saturating_add(frames)
-    }
-
-    /// Bytes of each of those descriptors.
-    pub fn message_size(&self) -> u32 {
-        let frames = self.owned.values().map(|o| o.pool().size);
-        let head = SEND_DATA_HEAD as u32;
-        match self.settings.arrangement {
-            Arrangement::Single => frames
-                .map(|size| size.saturating_add(head))
-                .fold(self.settings.frame, u32::max),
-            Arrangement::Sends | Arrangement::Writes => self.settings.frame,
-        }
     }
 
     /// The next output.

@@ -149,7 +149,7 @@ impl World {
             rnr_retry: if bit(switches, 2) { 1 } else { 7 },
         };
         let mut out = Outbox::new();
-        qp.modify(QpState::Init, &mut out);
+        qp.modify(QpState::Init, &mut out).unwrap();
         assert!(qp.attach_roce(&settings, &mut out));
         World {
             qp,
@@ -241,7 +241,8 @@ impl World {
                     QpState::Rts => QpState::Sqd,
                     _ => QpState::Rts,
                 };
-                self.qp.modify(to, &mut self.out);
+                // Not from all other states.
+                let _ = self.qp.modify(to, &mut self.out);
             }
             _ => {
                 let bytes = self.packet(source);
@@ -448,7 +449,7 @@ impl World {
 
     /// Every request and every receive completed once, and nothing was written that the peer had no right to.
     fn finish(mut self) {
-        self.qp.modify(QpState::Err, &mut self.out);
+        self.qp.modify(QpState::Err, &mut self.out).unwrap();
         self.transmit();
         let mut wcs = vec![Wc::default(); 4000];
         let count = self.cq.poll(&mut wcs);

@@ -50,7 +50,7 @@ use std::sync::Arc;
 
 use verbena_events::event::Outbox;
 use verbena_nic::qp::{PostError, QpAccessFlags};
-use verbena_nic::{Qp, QpState, ReceiveWr, SendWr, Srq, Wake, Wc};
+use verbena_nic::{Qp, QpState, ReceiveWr, SendWr, Srq, TransitionError, Wake, Wc};
 use verbena_stream::Time;
 
 use crate::clock::Clock;
@@ -92,18 +92,18 @@ impl Fabric {
         &self.qps[qp.0].1
     }
 
-    /// Requests a transition to this state; false if it is not allowed.
+    /// Requests a transition to this state.
     ///
     /// A queue pair that was moved to `Reset` has left its connection and may be connected again.
-    pub fn modify(&mut self, qp: QpId, to: QpState) -> bool {
-        let done = self.with(qp, |qp, out| qp.modify(to, out));
-        if done && to == QpState::Reset {
+    pub fn modify(&mut self, qp: QpId, to: QpState) -> Result<(), TransitionError> {
+        self.with(qp, |qp, out| qp.modify(to, out))?;
+        if to == QpState::Reset {
             let emptied = self.qps[qp.0].1.clone();
             for connection in &mut self.connections {
                 connection.forget(&emptied);
             }
         }
-        done
+        Ok(())
     }
 
     /// Sets which operations the peer may perform through a queue pair.

@@ -352,16 +352,16 @@ impl Actor for Peer {
     }
 
     fn leftovers(&self) -> Leftovers {
-        let ledger = self.stream.as_ref().map(Stream::accounting);
+        let accounting = self.stream.as_ref().map(Stream::accounting);
         Leftovers {
             works: self.requests.len(),
-            unacknowledged: ledger.map_or(0, |l| l.requester.unacknowledged()),
-            reads_out: ledger.map_or(0, |l| l.reads_out.len()),
-            reads_in: ledger.map_or(0, |l| l.reads_in.len()),
+            unacknowledged: accounting.map_or(0, |l| l.requester.unacknowledged()),
+            reads_out: accounting.map_or(0, |l| l.reads_out.len()),
+            reads_in: accounting.map_or(0, |l| l.reads_in.len()),
             staged: self.stage.len(),
             outbox: self.outbox.len(),
             claimed: usize::from(self.claimed.is_some()),
-            discarding: usize::from(ledger.is_some_and(|l| l.responder.is_discarding())),
+            discarding: usize::from(accounting.is_some_and(|l| l.responder.is_discarding())),
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::accept::request::{Request, RequestRef};
 use crate::connection::{Connection, Decision};
 use crate::core::Core;
 use crate::error::Error;
+use crate::guard::catch_panic;
 use crate::notify::Notify;
-use crate::notify::pipeline::catch_panic;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::sys::{self, Channel, Interest, Listener, Ready};
 

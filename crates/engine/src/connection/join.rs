@@ -95,7 +95,8 @@ impl Connection {
         }
         let mut out = Outbox::new();
         if qp.state() == QpState::Reset && nonces.is_none() {
-            qp.modify(QpState::Init, &mut out);
+            // Refused if its state has changed meanwhile: attaching the stream decides.
+            let _ = qp.modify(QpState::Init, &mut out);
         }
         let attrs = {
             // Under the lock, so that a later change by the program is not overwritten.

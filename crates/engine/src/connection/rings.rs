@@ -28,9 +28,9 @@ pub(super) struct Rings {
     tx: Mutex<Tx>,
     rx: Mutex<Rx>,
     /// Rung by the peer.
-    bell_in: Doorbell,
+    doorbell_in: Doorbell,
     /// Wakes the peer.
-    bell_out: Doorbell,
+    doorbell_out: Doorbell,
     /// This side sleeps, as far as the peer knows or knew: it takes that back when it rings. Changed while `rx` is locked.
     asleep: AtomicBool,
     /// This side may write to its ring.
@@ -88,8 +88,8 @@ impl Rings {
                 phase: RxPhase::Socket,
                 polls: 0,
             }),
-            bell_in: ends.bell_in,
-            bell_out: ends.bell_out,
+            doorbell_in: ends.doorbell_in,
+            doorbell_out: ends.doorbell_out,
             asleep: AtomicBool::new(false),
             may_write: AtomicBool::new(role == Role::Initiator),
             peer: PeerProcess {
@@ -106,8 +106,8 @@ impl Rings {
     }
 
     /// Readable when the peer has woken this side.
-    pub(super) fn bell(&self) -> &Doorbell {
-        &self.bell_in
+    pub(super) fn doorbell(&self) -> &Doorbell {
+        &self.doorbell_in
     }
 
     /// Reads the next bytes; `read` is how many the socket has given so far.
@@ -171,7 +171,7 @@ impl Rings {
         match rx.ring.read(targets) {
             Ok(Read::Bytes(n)) => {
                 if rx.ring.needs_wakeup_for_room() {
-                    self.bell_out.ring();
+                    self.doorbell_out.ring();
                 }
                 // Not zero: the next empty read is usual.
                 rx.polls = 1;
@@ -218,7 +218,7 @@ impl Rings {
             Err(_) => IoOutcome::Broken,
         };
         if tx.ring.needs_wakeup() {
-            self.bell_out.ring();
+            self.doorbell_out.ring();
         }
         Some(outcome)
     }
@@ -239,7 +239,7 @@ impl Rings {
             tx.phase = TxPhase::Ended;
             tx.ring.close();
             if tx.ring.needs_wakeup() {
-                self.bell_out.ring();
+                self.doorbell_out.ring();
             }
         }
     }
@@ -248,7 +248,7 @@ impl Rings {
     pub(super) fn ask_end(&self) {
         self.end_writing();
         self.rx.lock().ring.close();
-        self.bell_out.ring();
+        self.doorbell_out.ring();
     }
 
     /// The peer wishes to return to the socket: this direction does.
@@ -289,11 +289,11 @@ impl Rings {
     /// There is something to do: a thread that sleeps does it.
     pub(super) fn wake_sleeper(&self) {
         if self.is_asleep() && self.is_writing() {
-            self.bell_in.ring();
+            self.doorbell_in.ring();
         }
     }
 
-    /// A thread serves the connection from now on and needs no bell.
+    /// A thread serves the connection from now on and needs no doorbell.
     pub(super) fn wake(&self) {
         if !self.is_asleep() {
             return;
@@ -310,24 +310,24 @@ impl Rings {
         let rung_for_room = core::mem::take(&mut tx.waits) && tx.ring.cancel_wait();
         drop(tx);
         if rung || rung_for_room {
-            self.bell_in.clear();
+            self.doorbell_in.clear();
         }
     }
 
-    /// A thread is about to sleep: the peer rings when there is input, or room if `wants_room`. Rings the own bell if there is something to do
+    /// A thread is about to sleep: the peer rings when there is input, or room if `wants_room`. Rings the own doorbell if there is something to do
     /// already.
     pub(super) fn prepare_sleep(&self, wants_input: bool, wants_room: impl FnOnce() -> bool) {
         let mut rx = self.rx.lock();
         if self.asleep.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.bell_in.clear();
+        self.doorbell_in.clear();
         let input = wants_input && !rx.ring.prepare_sleep();
         // A thread that finds no room says so first and then looks whether this side sleeps.
         fence(Ordering::SeqCst);
         let room = wants_room() && !self.wait_for_room();
         if input || room {
-            self.bell_in.ring();
+            self.doorbell_in.ring();
         }
     }
 

@@ -112,7 +112,7 @@ impl Transport {
 
     /// The doorbell of its rings, also of a stream that has ended.
     pub(super) fn doorbell(&self) -> Option<&Doorbell> {
-        self.rings.get().map(Rings::bell)
+        self.rings.get().map(Rings::doorbell)
     }
 
     /// The rings of the attached stream.

@@ -15,7 +15,7 @@ use verbena_wire::number::Qpn;
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::notify::pipeline::catch_panic;
+use crate::guard::catch_panic;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::roce::cm::sidr::{self, SidrArrival, SidrOrigin, SidrService};
 use crate::roce::cm::{RoceCm, ServiceGuard};
@@ -212,22 +212,22 @@ impl SidrListener {
         backlog: usize,
         callback: impl Fn(SidrRequest) + Send + Sync + 'static,
     ) -> Result<(), Error> {
-        let clerk = &self.0;
-        clerk.core.check()?;
+        let inner = &self.0;
+        inner.core.check()?;
         let before = {
-            let mut book = clerk.requests.lock();
+            let mut book = inner.requests.lock();
             book.backlog = backlog;
             book.callback.replace(Arc::new(callback))
         };
         if before.is_some() {
             return Ok(());
         }
-        let served = clerk.serve().and_then(|()| clerk.listen_on_roce());
+        let served = inner.serve().and_then(|()| inner.listen_on_roce());
         if served.is_err() {
-            clerk.shard.unwatch(&clerk.socket);
-            clerk.shard.forget(clerk.token);
+            inner.shard.unwatch(&inner.socket);
+            inner.shard.forget(inner.token);
             // Not open: the next attempt serves it.
-            clerk.requests.lock().callback = None;
+            inner.requests.lock().callback = None;
         }
         served
     }
@@ -243,16 +243,16 @@ impl SidrListener {
 
 impl Drop for SidrListener {
     fn drop(&mut self) {
-        let clerk = &self.0;
-        if !clerk.core.is_alive() {
+        let inner = &self.0;
+        if !inner.core.is_alive() {
             return;
         }
-        let service = clerk.roce.lock().take();
+        let service = inner.roce.lock().take();
         drop(service);
-        let callback = clerk.requests.lock().callback.take();
+        let callback = inner.requests.lock().callback.take();
         if callback.is_some() {
-            clerk.shard.unwatch(&clerk.socket);
-            clerk.shard.forget(clerk.token);
+            inner.shard.unwatch(&inner.socket);
+            inner.shard.forget(inner.token);
         }
     }
 }

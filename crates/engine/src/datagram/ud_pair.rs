@@ -156,17 +156,15 @@ impl UdPair {
         if !self.core.is_alive() {
             return Err(Error::Closed);
         }
-        let from = self.member.qp.view().state;
         let mut out = Outbox::new();
         let done = self.member.qp.modify(to, &mut out);
         // Requests posted in SQD are sent now.
         self.member.send(&mut out);
         self.core.deliver(&mut out);
-        if done {
-            return Ok(());
-        }
-        let qp = self.member.qp.qpn().get();
-        Err(Error::transition(qp, from, to, |event| from.next_ud(event)))
+        done.map_err(|refused| {
+            let (qp, from) = (self.member.qp.qpn().get(), refused.from);
+            Error::transition(qp, from, to, |event| from.next_ud(event))
+        })
     }
 
     /// Posts datagrams that are sent together. On error: how many were posted before the one that failed, and its error.

@@ -15,9 +15,11 @@ use crate::notify::columns::Column;
 use crate::notify::handler::{
     Affinity, Class, Handler, HandlerId, HandlerOptions, HandlerRef, column,
 };
+use crate::notify::handler_threads::HandlerHost;
 use crate::notify::interrupt_counters::InterruptCounters;
 use crate::notify::link;
 use crate::notify::pipeline::{Notification, Observer, default_arming};
+use crate::notify::ticker::Tick;
 use crate::poll::queue::CompletionQueue;
 use crate::poll::shard::next_token;
 
@@ -197,12 +199,9 @@ impl Engine {
         let Affinity::Processors(processors) = place else {
             return Ok(Delivery::Inline);
         };
-        let core = Arc::downgrade(&self.core);
-        let at = self
-            .core
-            .notification
-            .handler_threads
-            .index_for(&core, processors, class)?;
+        let engine = Arc::downgrade(&self.core) as Weak<dyn HandlerHost>;
+        let threads = &self.core.notification.handler_threads;
+        let at = threads.index_for(&engine, processors, class)?;
         Ok(Delivery::Pinned(at))
     }
 

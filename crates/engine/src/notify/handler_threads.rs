@@ -13,11 +13,16 @@ use verbena_nic::Reason;
 use verbena_stream::Time;
 use verbena_sync::locks::{Condvar, Mutex};
 
-use crate::core::Core;
 use crate::error::Error;
-use crate::failure;
+use crate::guard::{Supervisor, guard};
 use crate::notify::handler::{Class, HandlerRoute};
 use crate::sys::{self, SchedPolicy};
+
+/// The engine of handler threads.
+pub(crate) trait HandlerHost: Supervisor {
+    /// Does a task on the thread that it was queued for.
+    fn run(&self, task: Task);
+}
 
 /// All handler threads of an engine, in groups that run on the same processors; pinned vectors refer to a group by index.
 #[derive(Default)]
@@ -37,7 +42,7 @@ impl HandlerThreads {
     /// The index of the group for these processors, with a running thread for this class, so that signalling it cannot fail.
     pub(crate) fn index_for(
         &self,
-        core: &Weak<Core>,
+        engine: &Weak<dyn HandlerHost>,
         processors: &[u16],
         class: Class,
     ) -> Result<u16, Error> {
@@ -61,7 +66,7 @@ impl HandlerThreads {
             return Ok(at as u16);
         }
         let group = Arc::new(HandlerThreadGroup {
-            core: core.clone(),
+            engine: engine.clone(),
             processors: wanted,
             threads: [const { OnceLock::new() }; Class::ALL.len()],
         });
@@ -139,7 +144,7 @@ pub(crate) enum Task {
 
 /// A set of processors, with one thread per class.
 pub(crate) struct HandlerThreadGroup {
-    core: Weak<Core>,
+    engine: Weak<dyn HandlerHost>,
     processors: Vec<u16>,
     threads: [OnceLock<ClassThread>; Class::ALL.len()],
 }
@@ -196,7 +201,7 @@ impl HandlerThreadGroup {
     fn open(&self, class: Class) -> Result<(), Error> {
         let slot = &self.threads[class as usize];
         if slot.get().is_none() {
-            let worker = ClassThread::start(self.core.clone(), &self.processors, class)?;
+            let worker = ClassThread::start(self.engine.clone(), &self.processors, class)?;
             slot.get_or_init(|| worker);
         }
         Ok(())
@@ -232,7 +237,11 @@ impl HandlerThreadGroup {
 }
 
 impl ClassThread {
-    fn start(core: Weak<Core>, processors: &[u16], class: Class) -> Result<ClassThread, Error> {
+    fn start(
+        engine: Weak<dyn HandlerHost>,
+        processors: &[u16],
+        class: Class,
+    ) -> Result<ClassThread, Error> {
         let signals = Arc::new(SignalQueue::default());
         let (ours, place) = (signals.clone(), processors.to_vec());
         let name = format!("verbena-{}", ["fast", "norm", "bulk"][class as usize]);
@@ -244,7 +253,8 @@ impl ClassThread {
             // The starting thread waits for this result.
             let _ = settled.send(missing);
             if stays {
-                failure::guard(|| core.upgrade(), || ours.run(&core));
+                let failed = || Some(engine.upgrade()? as Arc<dyn Supervisor>);
+                guard(failed, || ours.run(&engine));
                 // After a panic, later signals are served by the thread that fires them.
                 ours.queue.lock().stopped = true;
             }
@@ -284,7 +294,7 @@ fn pin_thread(on: &[u16]) -> Result<(), Error> {
 }
 
 impl SignalQueue {
-    fn run(&self, core: &Weak<Core>) {
+    fn run(&self, engine: &Weak<dyn HandlerHost>) {
         loop {
             let mut pending = self.queue.lock();
             let task = loop {
@@ -296,15 +306,10 @@ impl SignalQueue {
                 }
             };
             drop(pending);
-            let Some(core) = core.upgrade() else {
+            let Some(engine) = engine.upgrade() else {
                 return;
             };
-            match task {
-                Task::Signal(signal) => core.notification.serve(signal),
-                Task::Completion { cq, reason, way } => {
-                    core.notification.dispatch_completion(cq, reason, way);
-                }
-            }
+            engine.run(task);
         }
     }
 }

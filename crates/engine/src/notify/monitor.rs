@@ -31,21 +31,15 @@ pub const COUNTERS_REQUEST: &str = "counters\n";
 /// Clients of one server at once.
 pub const MAX_WATCHERS: u32 = 8;
 
-/// Whether the monitor of the adapter was opened.
-#[derive(Debug, Default)]
-pub(crate) struct MonitorOnce(AtomicBool);
-
-impl MonitorOnce {
-    /// Opens a monitor on this shard, unless it was opened before.
-    pub(crate) fn open_once(&self, watched: Watched, shard: &Arc<Shard>) {
-        if !self.0.swap(true, Ordering::Relaxed) {
-            // The adapter works without a monitor; clients then find no socket.
-            let _ = objects::open(watched.describe.clone(), shard);
-            let start = move |shard: &Arc<Shard>, client, permit| {
-                Watcher::start(&watched, shard, client, permit)
-            };
-            let _ = LocalServer::open(NAME, Box::new(start), shard);
-        }
+/// Opens the monitor of an adapter on this shard, unless it was `opened` before.
+pub(crate) fn open_once(opened: &AtomicBool, watched: Watched, shard: &Arc<Shard>) {
+    if !opened.swap(true, Ordering::Relaxed) {
+        // The adapter works without a monitor; clients then find no socket.
+        let _ = objects::open(watched.describe.clone(), shard);
+        let start = move |shard: &Arc<Shard>, client, permit| {
+            Watcher::start(&watched, shard, client, permit)
+        };
+        let _ = LocalServer::open(NAME, Box::new(start), shard);
     }
 }
 

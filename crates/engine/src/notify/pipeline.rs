@@ -1,7 +1,6 @@
 //! The path of every notification, from an event of the adapter to its handlers and listeners (docs/events.md).
 //! All notifications go through it, and none is delivered under a lock. A panic in a program's handler is caught and affects nothing else.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use verbena_events::interrupts::{At, CommandError, Interrupts, Origin, RaiseErro
 use verbena_events::message_map::Duty;
 use verbena_events::moderation::Arming;
 use verbena_events::toeplitz::Tuple;
-use verbena_events::vector::Signal;
+use verbena_events::vector::{Fire, Signal};
 use verbena_nic::{Event, Function, Raise, Reason};
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicBool, Ordering};
@@ -19,13 +18,13 @@ use verbena_sync::locks::RwLock;
 
 use crate::config::{Acknowledge, Config, EventMemory, Routing};
 use crate::error::{Error, InterruptError};
+use crate::guard::catch_panic;
 use crate::lifecycle::Lifecycle;
 use crate::notify::Inbox;
 use crate::notify::columns::Columns;
 use crate::notify::handler::{Class, Completion, CqNotifications, HandlerRoute, Handlers};
 use crate::notify::handler_threads::{HandlerThreads, Task};
-use crate::notify::monitor::MonitorOnce;
-use crate::notify::signals::{Signals, Ticker};
+use crate::notify::ticker::{Tick, Ticker};
 use crate::poll::shard::Shards;
 use crate::sys;
 
@@ -95,8 +94,8 @@ pub(crate) struct Notification {
     ticker: Arc<Ticker>,
     /// Callbacks for every event.
     pub(crate) observers: Observers,
-    /// Access for monitors in other processes.
-    pub(crate) monitor: MonitorOnce,
+    /// The monitor for other processes was opened.
+    pub(crate) monitor_opened: AtomicBool,
     /// The watch on the link was opened.
     pub(crate) link_watched: AtomicBool,
     /// Called first with every event that is not a completion.
@@ -111,7 +110,7 @@ impl Notification {
         config: &Config,
         lifecycle: &Arc<Lifecycle>,
         shards: &Arc<Shards>,
-        signals: Signals,
+        signals: Box<dyn Fire>,
     ) -> Result<Arc<Notification>, Error> {
         let events = Inbox::new()?;
         let handlers = Handlers::new(config.handlers());
@@ -131,7 +130,7 @@ impl Notification {
             cq_notifications: CqNotifications::default(),
             ticker: Ticker::new(own.clone()),
             observers: Observers::default(),
-            monitor: MonitorOnce::default(),
+            monitor_opened: AtomicBool::new(false),
             link_watched: AtomicBool::new(false),
             event_hook: RwLock::default(),
             events,
@@ -165,11 +164,11 @@ fn create_interrupts(
     function: &Function,
     config: &Config,
     handlers: &Handlers,
-    signals: Signals,
+    signals: Box<dyn Fire>,
 ) -> Result<Interrupts, Error> {
     let arrangement = config.interrupt_arrangement;
     let scheme = config.interrupt_routing.scheme();
-    let (columns, signals) = (handlers.columns(), Box::new(signals));
+    let columns = handlers.columns();
     let interrupts = function.create_interrupts(arrangement, scheme, columns, signals)?;
     let (entries, form) = (config.event_entries, config.event_entry);
     let memory = || match config.event_queue {
@@ -200,12 +199,6 @@ pub(crate) fn default_arming(config: &Config) -> Arming {
     }
 }
 
-/// Runs code of the program; a panic in it is caught, and the adapter continues.
-pub(crate) fn catch_panic(work: impl FnOnce()) {
-    // The panic hook has printed the message.
-    let _ = catch_unwind(AssertUnwindSafe(work));
-}
-
 impl Notification {
     /// Raises an event that belongs to no packet and no completion queue.
     pub(crate) fn inject(&self, cause: Cause, origin: Origin) -> Result<(), RaiseError> {
@@ -225,21 +218,13 @@ impl Notification {
         self.schedule_tick(served.ok().and_then(|served| served.due));
     }
 
-    /// Fires the held signals that are due (E6), and serves the queues that are polled instead of signalled.
-    pub(crate) fn tick(&self, now: Time) {
-        let due = self.interrupts.tick(now);
-        self.schedule_tick(due);
-        let due = self.interrupts.fire_polls(now);
-        self.schedule_tick(due);
-    }
-
     /// Fires all held signals, and has every queue armed from now on: the shards, and the timer with them, have ended.
     pub(crate) fn end_ticks(&self) {
         let _ = self.interrupts.tick(Time::MAX);
         self.interrupts.end_polling();
     }
 
-    /// Schedules a [`tick`](Notification::tick) for held signals.
+    /// Schedules a [`tick`](Tick::tick) for held signals.
     pub(crate) fn schedule_tick(&self, due: Option<Time>) {
         if let Some(when) = due
             && self.ticker.set(&self.shards, when).is_err()
@@ -390,6 +375,15 @@ impl Notification {
         };
         // Fails only when the adapter is down, which was reported.
         let _ = self.inject(cause, origin);
+    }
+}
+
+impl Tick for Notification {
+    fn tick(&self, now: Time) {
+        let due = self.interrupts.tick(now);
+        self.schedule_tick(due);
+        let due = self.interrupts.fire_polls(now);
+        self.schedule_tick(due);
     }
 }
 

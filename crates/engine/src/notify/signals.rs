@@ -8,16 +8,12 @@ use std::sync::{Arc, Weak};
 
 use verbena_events::eq::{EventQueue, MAX_ENTRIES};
 use verbena_events::vector::{Delivery, Fire, Shutdown, Signal};
-use verbena_stream::Time;
 use verbena_sync::locks::OnceLock;
 use verbena_sync::thread::thread_local;
 
-use crate::core::Core;
-use crate::error::Error;
 use crate::notify::handler_threads;
 use crate::notify::pipeline::Notification;
-use crate::poll::shard::{Shard, ShardTask, Shards, next_token};
-use crate::sys::{self, Ready};
+use crate::sys;
 
 /// A signal and the path of its adapter's notifications.
 type Task = (Arc<Notification>, Signal);
@@ -29,16 +25,27 @@ thread_local! {
         const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
+/// The engine of an adapter whose signals are served.
+pub(crate) trait SignalHost: Send + Sync {
+    fn notification(&self) -> &Arc<Notification>;
+
+    /// An event could not be delivered (E2).
+    fn fail_undelivered(&self, why: Shutdown);
+}
+
+/// The engine of signals; set when its core is complete.
+pub(crate) type SignalHostCell = Arc<OnceLock<Weak<dyn SignalHost>>>;
+
 /// Receives the adapter's signals; none is fired before the core exists.
-pub(crate) struct Signals(pub(crate) Arc<OnceLock<Weak<Core>>>);
+pub(crate) struct Signals(pub(crate) SignalHostCell);
 
 impl Signals {
-    fn core(&self) -> Option<Arc<Core>> {
+    fn engine(&self) -> Option<Arc<dyn SignalHost>> {
         self.0.get()?.upgrade()
     }
 
     fn notification(&self) -> Option<Arc<Notification>> {
-        Some(self.core()?.notification.clone())
+        Some(self.engine()?.notification().clone())
     }
 }
 
@@ -81,8 +88,8 @@ impl Fire for Signals {
     }
 
     fn shutdown(&self, why: Shutdown) {
-        if let Some(core) = self.core() {
-            core.fail_undelivered(why);
+        if let Some(engine) = self.engine() {
+            engine.fail_undelivered(why);
         }
     }
 }
@@ -126,51 +133,4 @@ impl Drop for RoundGuard {
         let left = PENDING_SIGNALS.with(|round| round.borrow_mut().take());
         drop(left);
     }
-}
-
-/// The timer for signals held by interrupt moderation (E6).
-pub(crate) struct Ticker {
-    notification: Weak<Notification>,
-    timer: OnceLock<(Arc<Shard>, u64)>,
-}
-
-impl Ticker {
-    pub(crate) fn new(notification: Weak<Notification>) -> Arc<Ticker> {
-        let timer = OnceLock::new();
-        Arc::new(Ticker {
-            notification,
-            timer,
-        })
-    }
-
-    /// Sets the timer; fails if the shards are stopping.
-    pub(crate) fn set(self: &Arc<Self>, shards: &Shards, when: Time) -> Result<(), Error> {
-        if self.timer.get().is_none() {
-            let (shard, token) = (shards.pick()?, next_token());
-            shard.serve(token, self.clone())?;
-            if self.timer.set((shard.clone(), token)).is_err() {
-                // Another thread was first.
-                shard.forget(token);
-            }
-        }
-        if let Some((shard, token)) = self.timer.get() {
-            if shard.is_stopping() {
-                return Err(Error::Closed);
-            }
-            shard.set_timer(when, *token);
-        }
-        Ok(())
-    }
-}
-
-impl ShardTask for Ticker {
-    fn ready(self: Arc<Self>, _: Ready) {}
-
-    fn expire(self: Arc<Self>, now: Time) {
-        if let Some(notification) = self.notification.upgrade() {
-            notification.tick(now);
-        }
-    }
-
-    fn stop(self: Arc<Self>) {}
 }

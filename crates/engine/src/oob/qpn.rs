@@ -102,7 +102,7 @@ impl QpnAllocator {
         let ports = core::mem::take(&mut self.0.lock().ports);
         for port in &ports {
             port.acceptors.iter().for_each(|listener| listener.close());
-            port.udp_ports.iter().for_each(|mailbox| mailbox.close());
+            port.udp_ports.iter().for_each(|port| port.close());
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::notify::Notify;
 use crate::notify::handler::{HandlerId, HandlerRef, HandlerRoute, Target};
-use crate::notify::monitor::Watched;
+use crate::notify::monitor::{self, Watched};
 use crate::poll::group::Group;
 
 /// A completion queue. Clones are handles of the same one.
@@ -136,7 +136,8 @@ impl CompletionQueue {
                 notification: Arc::downgrade(&core.notification),
                 security: Arc::downgrade(&core.security),
             };
-            core.notification.monitor.open_once(watched, group.shard());
+            let opened = &core.notification.monitor_opened;
+            monitor::open_once(opened, watched, group.shard());
         }
         Ok(CompletionQueue(Arc::new(Queue {
             core: core.clone(),

@@ -12,10 +12,8 @@ use verbena_sync::locks::OnceLock;
 use verbena_stream::{Time, saturating_nanos};
 use verbena_sync::locks::Mutex;
 
-use crate::core::Core;
 use crate::error::{EngineFailure, Error};
-use crate::failure::{self, CoreCell};
-use crate::notify::pipeline::catch_panic;
+use crate::guard::{Supervisor, SupervisorCell, catch_panic, guard, thread_name};
 use crate::sys::{self, Doorbell, Interest, Poller, Ready};
 
 /// The token of the shard's own eventfd.
@@ -70,18 +68,18 @@ pub(crate) struct Shards {
     next: AtomicUsize,
     /// Held while a shard starts, since two threads may need the same one at once. True when none may start any more.
     starting: Mutex<bool>,
-    core_cell: CoreCell,
+    engine: SupervisorCell,
 }
 
 impl Shards {
     /// `count` shards, or one per processor.
-    pub(crate) fn new(count: Option<u16>, home: CoreCell) -> Shards {
+    pub(crate) fn new(count: Option<u16>, engine: SupervisorCell) -> Shards {
         let count = count.map_or_else(sys::parallelism, usize::from);
         Shards {
             all: (0..count.max(1)).map(|_| OnceLock::new()).collect(),
             next: AtomicUsize::new(0),
             starting: Mutex::new(false),
-            core_cell: home,
+            engine,
         }
     }
 
@@ -102,7 +100,7 @@ impl Shards {
         if let Some(shard) = slot.get() {
             return Ok(shard.clone());
         }
-        let shard = Shard::start(at, self.core_cell.clone())?;
+        let shard = Shard::start(at, self.engine.clone())?;
         Ok(slot.get_or_init(|| shard).clone())
     }
 
@@ -155,7 +153,7 @@ struct Timers {
 }
 
 impl Shard {
-    fn start(number: usize, home: CoreCell) -> sys::Result<Arc<Shard>> {
+    fn start(number: usize, engine: SupervisorCell) -> sys::Result<Arc<Shard>> {
         let shard = Arc::new(Shard {
             poller: Poller::new()?,
             doorbell: Doorbell::new()?,
@@ -173,8 +171,8 @@ impl Shard {
             ours.thread_id.store(sys::thread_id(), Ordering::Relaxed);
             // A program that spins on memory never yields: this thread must preempt it. If this fails, the thread only runs later.
             let _ = sys::request_short_slice();
-            let core = || home.get().and_then(Weak::upgrade);
-            failure::guard(core, || ours.run(core));
+            let engine = || engine.get().and_then(Weak::upgrade);
+            guard(engine, || ours.run(engine));
             ours.end();
         })?;
         *shard.thread.lock() = Some(thread);
@@ -257,7 +255,7 @@ impl Shard {
         self.timers.lock().deadlines.remove(&(when, token));
     }
 
-    fn run(&self, core: impl Fn() -> Option<Arc<Core>>) {
+    fn run(&self, engine: impl Fn() -> Option<Arc<dyn Supervisor>>) {
         let mut ready = Vec::new();
         // Checked after the eventfd is cleared, since clearing takes all rings at once.
         while !self.stopping.load(Ordering::Acquire) {
@@ -268,9 +266,9 @@ impl Shard {
             }
             let timeout = wakes.map(|wakes| wakes.since(sys::now()));
             if let Err(cause) = self.poller.wait(&mut ready, timeout) {
-                let thread = failure::thread_name();
-                if let Some(core) = core() {
-                    core.fail(EngineFailure::Wait { thread, cause });
+                let thread = thread_name();
+                if let Some(engine) = engine() {
+                    engine.fail(EngineFailure::Wait { thread, cause });
                 }
                 break;
             }

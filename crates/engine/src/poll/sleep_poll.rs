@@ -258,11 +258,11 @@ struct CoalescingWindow {
 impl CoalescingWindow {
     /// None if no group coalesces; the sleep must be longer than [`COALESCING_DELAY`].
     fn begin(sleep: Duration) -> Option<CoalescingWindow> {
-        let gather = |groups: &[Arc<Group>]| {
+        let begin = |groups: &[Arc<Group>]| {
             let any = groups.iter().map(|group| group.begin_coalescing());
             any.fold(false, |any, one| any | one)
         };
-        (sleep > COALESCING_DELAY && with_groups(gather)).then(|| CoalescingWindow {
+        (sleep > COALESCING_DELAY && with_groups(begin)).then(|| CoalescingWindow {
             until: sys::now() + COALESCING_DELAY,
         })
     }

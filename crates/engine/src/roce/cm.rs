@@ -43,7 +43,7 @@ use crate::datagram::roce_demux::PacketHandler;
 use crate::datagram::roce_ports::RocePorts;
 use crate::datagram::udp_port::UdpPort;
 use crate::error::Error;
-use crate::notify::pipeline::catch_panic;
+use crate::guard::catch_panic;
 use crate::oob::qpn::port_and_index;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::roce::connection::RoceConnection;
@@ -52,7 +52,7 @@ use crate::sys::{self, Ready};
 use request::RoceRequest;
 use services::Services;
 use sidr::{Queries, SidrService};
-use table::{Action, Asked, Ends, Table};
+use table::{Action, Ends, IncomingRequest, Table};
 
 const QP1: Qpn = Qpn::wrapping(MadHeader::QPN);
 /// How long requests for a service whose listener was closed are neither accepted nor rejected: a program may close a listener and open
@@ -146,7 +146,8 @@ fn attach_qp(
 ) -> Result<(), Error> {
     let mut out = Outbox::new();
     if options.qp.state() == QpState::Reset {
-        options.qp.modify(QpState::Init, &mut out);
+        // Refused if its state has changed meanwhile: attaching decides.
+        let _ = options.qp.modify(QpState::Init, &mut out);
     }
     // Under the lock, so that a later change by the program is not overwritten.
     let attr = options.attr.lock();
@@ -576,7 +577,7 @@ impl RoceCm {
             // It is repeated, as one that the system holds in its backlog is accepted later.
             return Ok(());
         }
-        let asked = Asked {
+        let asked = IncomingRequest {
             qpn: req.qpn,
             service,
             mtu,

@@ -45,7 +45,7 @@ enum State {
 struct Offered {
     channel: PacketChannel,
     rings: (RingMemory, RingMemory),
-    bell: Doorbell,
+    doorbell: Doorbell,
     peer_pid: Option<u32>,
 }
 
@@ -88,19 +88,19 @@ impl Offering {
         };
         let peer_pid = channel.peer_process();
         let mapping = Mapping::new(self.layout.pair_len())?;
-        let bell = Doorbell::new()?;
+        let doorbell = Doorbell::new()?;
         let offer = Message {
             kind: Kind::Offer(self.layout.capacity() as u64),
             secret: self.peer.secret,
             probe: probe_word(),
         };
-        let fds = [mapping.fd(), bell.as_fd()];
+        let fds = [mapping.fd(), doorbell.as_fd()];
         send(&channel, &offer, &fds)?;
         let rings = rings_in(mapping, self.layout)?;
         Ok(Some(Offered {
             channel,
             rings,
-            bell,
+            doorbell,
             peer_pid,
         }))
     }
@@ -116,16 +116,16 @@ impl Offering {
             Err(_) => return Err(NoRings::Closed),
         };
         let answer = Message::parse(&bytes).ok_or(NoRings::Malformed)?;
-        let bell = fds.pop().filter(|_| fds.is_empty());
-        let (Kind::Answer, Some(bell)) = (answer.kind, bell) else {
+        let doorbell = fds.pop().filter(|_| fds.is_empty());
+        let (Kind::Answer, Some(doorbell)) = (answer.kind, doorbell) else {
             return Err(NoRings::Malformed);
         };
         // One comparison of two words: its time does not depend on how many bits are right.
         if answer.secret != self.own.secret {
             return Err(NoRings::WrongSecret);
         }
-        let bell = Doorbell::adopt(bell)?;
-        Ok(Some((bell, can_read(offered.peer_pid, answer.probe))))
+        let doorbell = Doorbell::adopt(doorbell)?;
+        Ok(Some((doorbell, can_read(offered.peer_pid, answer.probe))))
     }
 
     /// Nothing is served any more; true for the first call.
@@ -193,7 +193,7 @@ impl ShardTask for Offering {
         match answer {
             Ok(None) => {}
             Err(why) => self.fail(why),
-            Ok(Some((bell_out, reads_peer))) => {
+            Ok(Some((doorbell_out, reads_peer))) => {
                 if let Some(State::Offered(offered)) = self.end()
                     && let Some(waiter) = self.waiter.upgrade()
                 {
@@ -201,8 +201,8 @@ impl ShardTask for Offering {
                     waiter.rings_ready(RingEnds {
                         tx: tx.into_producer(),
                         rx: rx.into_consumer(),
-                        bell_in: offered.bell,
-                        bell_out,
+                        doorbell_in: offered.doorbell,
+                        doorbell_out,
                         peer_pid: offered.peer_pid,
                         reads_peer,
                     });

@@ -60,7 +60,7 @@ enum Offer {
 /// A valid offer.
 struct Offered {
     rings: (RingMemory, RingMemory),
-    bell_out: Doorbell,
+    doorbell_out: Doorbell,
     peer_pid: Option<u32>,
     reads_peer: bool,
 }
@@ -290,15 +290,15 @@ impl Client {
             .ok()
             .filter(|size| *size <= MAX_RING);
         let layout = size.and_then(Layout::new).ok_or(NoRings::Size(capacity))?;
-        let Ok([memfd, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
+        let Ok([memfd, doorbell]) = <[OwnedFd; 2]>::try_from(fds) else {
             return Err(NoRings::Malformed);
         };
-        let bell_out = Doorbell::adopt(bell)?;
+        let doorbell_out = Doorbell::adopt(doorbell)?;
         let mapping = Mapping::adopt(memfd, layout.pair_len())?;
         let peer_pid = self.channel.peer_process();
         Ok(Offered {
             rings: rings_in(mapping, layout)?,
-            bell_out,
+            doorbell_out,
             peer_pid,
             reads_peer: can_read(peer_pid, probe),
         })
@@ -342,14 +342,14 @@ impl Client {
         secret: u64,
         waiter: &Arc<dyn RingWaiter>,
     ) -> Result<(), NoRings> {
-        let bell_in = Doorbell::new()?;
-        let bell = bell_in.duplicate()?;
+        let doorbell_in = Doorbell::new()?;
+        let doorbell = doorbell_in.duplicate()?;
         let (rx, tx) = offered.rings;
         let taken = waiter.clone().rings_ready(RingEnds {
             tx: tx.into_producer(),
             rx: rx.into_consumer(),
-            bell_in,
-            bell_out: offered.bell_out,
+            doorbell_in,
+            doorbell_out: offered.doorbell_out,
             peer_pid: offered.peer_pid,
             reads_peer: offered.reads_peer,
         });
@@ -361,7 +361,7 @@ impl Client {
             secret,
             probe: probe_word(),
         };
-        send(&self.channel, &answer, &[bell.as_fd()])
+        send(&self.channel, &answer, &[doorbell.as_fd()])
     }
 
     /// Closes the local connection; what was sent is still delivered.

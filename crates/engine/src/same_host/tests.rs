@@ -131,9 +131,9 @@ fn pass(from: &mut RingEnds, to: &mut RingEnds, text: &[u8]) {
     assert!(to.rx.prepare_sleep());
     assert_eq!(from.tx.write(&sources), Ok(text.len()));
     assert!(from.tx.needs_wakeup());
-    from.bell_out.ring();
-    wait_readable("the bell is rung", &to.bell_in);
-    assert_eq!(to.bell_in.clear(), 1);
+    from.doorbell_out.ring();
+    wait_readable("the doorbell is rung", &to.doorbell_in);
+    assert_eq!(to.doorbell_in.clear(), 1);
     let mut room = vec![0; text.len()];
     let mut targets = Targets::new();
     assert!(targets.stage(&mut room));
@@ -358,12 +358,12 @@ fn other_packets_are_closed() {
 
 #[test]
 fn an_unsealed_memfd_is_not_mapped() {
-    let bell = Doorbell::new().unwrap();
+    let doorbell = Doorbell::new().unwrap();
     let len = Layout::new(CAPACITY).unwrap().pair_len();
     for seals in [SealFlags::empty(), SealFlags::GROW, SealFlags::SHRINK] {
         let b = Side::new();
         let memfd = memfd(len, seals);
-        let failure = b.offered(CAPACITY as u64, &[memfd.as_fd(), bell.as_fd()]);
+        let failure = b.offered(CAPACITY as u64, &[memfd.as_fd(), doorbell.as_fd()]);
         let unsealed = matches!(failure, NoRings::Memory(SharedMemoryError::Unsealed { .. }));
         assert!(unsealed, "{failure}");
     }
@@ -371,12 +371,12 @@ fn an_unsealed_memfd_is_not_mapped() {
 
 #[test]
 fn a_short_memfd_is_not_mapped() {
-    let bell = Doorbell::new().unwrap();
+    let doorbell = Doorbell::new().unwrap();
     let len = Layout::new(CAPACITY).unwrap().pair_len();
     for short in [0, 1, len - 1] {
         let b = Side::new();
         let memfd = memfd(short, sealed());
-        let failure = b.offered(CAPACITY as u64, &[memfd.as_fd(), bell.as_fd()]);
+        let failure = b.offered(CAPACITY as u64, &[memfd.as_fd(), doorbell.as_fd()]);
         let too_short = matches!(failure, NoRings::Memory(SharedMemoryError::TooShort { .. }));
         assert!(too_short, "{failure}");
     }
@@ -384,26 +384,26 @@ fn a_short_memfd_is_not_mapped() {
 
 #[test]
 fn rings_of_another_size_are_not_mapped() {
-    let bell = Doorbell::new().unwrap();
+    let doorbell = Doorbell::new().unwrap();
     let memfd = memfd(1 << 20, sealed());
     for size in [0, 48, 100, MAX_RING as u64 * 2, u64::MAX] {
         let b = Side::new();
-        let failure = b.offered(size, &[memfd.as_fd(), bell.as_fd()]);
+        let failure = b.offered(size, &[memfd.as_fd(), doorbell.as_fd()]);
         assert_eq!(failure, NoRings::Size(size));
     }
 }
 
 #[test]
 fn descriptors_of_another_kind_are_not_used() {
-    let bell = Doorbell::new().unwrap();
+    let doorbell = Doorbell::new().unwrap();
     let len = Layout::new(CAPACITY).unwrap().pair_len();
     let memfd = memfd(len, sealed());
     let file = File::open("/proc/self/status").unwrap();
-    let (memfd, bell, file) = (memfd.as_fd(), bell.as_fd(), file.as_fd());
+    let (memfd, doorbell, file) = (memfd.as_fd(), doorbell.as_fd(), file.as_fd());
     let offered = |fds: &[BorrowedFd<'_>]| Side::new().offered(CAPACITY as u64, fds);
-    assert!(matches!(offered(&[file, bell]), NoRings::Memory(_)));
+    assert!(matches!(offered(&[file, doorbell]), NoRings::Memory(_)));
     assert!(matches!(offered(&[memfd, file]), NoRings::System(_)));
-    for count in [&[][..], &[memfd], &[memfd, bell, bell]] {
+    for count in [&[][..], &[memfd], &[memfd, doorbell, doorbell]] {
         assert_eq!(offered(count), NoRings::Malformed);
     }
 }
@@ -412,7 +412,7 @@ fn descriptors_of_another_kind_are_not_used() {
 fn a_packet_behind_the_offer_fails_it() {
     let (a, b) = (Side::new(), Side::new());
     let channel = b.connect();
-    let bell = Doorbell::new().unwrap();
+    let doorbell = Doorbell::new().unwrap();
     let len = Layout::new(CAPACITY).unwrap().pair_len();
     let memfd = memfd(len, sealed());
     let offer = Message {
@@ -420,7 +420,7 @@ fn a_packet_behind_the_offer_fails_it() {
         secret: b.token().secret,
         probe: (0, 0),
     };
-    let fds = [memfd.as_fd(), bell.as_fd()];
+    let fds = [memfd.as_fd(), doorbell.as_fd()];
     assert!(channel.send_with_fds(&offer.emit(), &fds).unwrap());
     wait_until("the offer arrives", || b.open() == (1, 1));
     assert!(channel.send_with_fds(&offer.emit(), &fds).unwrap());

@@ -17,7 +17,7 @@ use verbena_sync::atomic::{AtomicU64, Ordering};
 use verbena_sync::locks::{Mutex, RwLock};
 
 use crate::config::{Networks, Settings};
-use crate::notify::pipeline::catch_panic;
+use crate::guard::catch_panic;
 use crate::sys;
 
 /// How long a source is not reported again.

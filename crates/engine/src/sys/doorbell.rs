@@ -1,5 +1,5 @@
 //! A wake-up counter (eventfd) that can be polled by descriptor or waited for.
-//! Ringing never blocks, and no ring is lost; a plain bell is cleared as a whole, a counting one gives one ring to each reader.
+//! Ringing never blocks, and no ring is lost; a plain doorbell is cleared as a whole, a counting one gives one ring to each reader.
 
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// A bell that is rung or not: a read takes all rings at once.
+    /// A doorbell that is rung or not: a read takes all rings at once.
     pub fn new() -> Result<Doorbell> {
         Doorbell::with(EventfdFlags::empty())
     }
@@ -44,7 +44,7 @@ impl Doorbell {
         Ok(Doorbell { fd: fd.into() })
     }
 
-    /// Another descriptor of the same bell.
+    /// Another descriptor of the same doorbell.
     pub fn duplicate(&self) -> Result<Doorbell> {
         let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
         Ok(Doorbell { fd: fd.into() })
@@ -57,7 +57,7 @@ impl Doorbell {
         let _ = retry_on_intr(|| rustix::io::write(&self.fd, &one));
     }
 
-    /// Takes the rings without blocking: all, or one of a counting bell; zero if there are none.
+    /// Takes the rings without blocking: all, or one of a counting doorbell; zero if there are none.
     pub fn clear(&self) -> u64 {
         let mut count = [0; 8];
         match retry_on_intr(|| rustix::io::read(&self.fd, &mut count)) {
@@ -66,7 +66,7 @@ impl Doorbell {
         }
     }
 
-    /// Waits until the bell is rung and takes it; false at the timeout.
+    /// Waits until the doorbell is rung and takes it; false at the timeout.
     ///
     /// A cancellation point on purpose: a program may cancel a thread that waits for an event. No lock may be held.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
@@ -83,7 +83,7 @@ impl Doorbell {
         }
     }
 
-    /// Sleeps until the bell is rung, the timeout or a signal.
+    /// Sleeps until the doorbell is rung, the timeout or a signal.
     fn sleep(&self, timeout: Option<Duration>) -> Result<()> {
         let mut doorbell = libc::pollfd {
             fd: self.fd.as_fd().as_raw_fd(),
@@ -92,7 +92,7 @@ impl Doorbell {
         };
         // Rounded up, so that the last millisecond is not spent spinning.
         let millis = timeout.map_or(-1, poller::millis);
-        // SAFETY: `bell` is one valid `pollfd` on this stack frame, which outlives the call; the count is 1.
+        // SAFETY: `doorbell` is one valid `pollfd` on this stack frame, which outlives the call; the count is 1.
         if unsafe { cancel::poll(&raw mut doorbell, 1, millis) } >= 0 {
             return Ok(());
         }

@@ -17,8 +17,7 @@ use verbena_wire::{Stag, To};
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::failure;
-use crate::notify::pipeline::catch_panic;
+use crate::guard::{catch_panic, guard};
 use crate::poll::queue::{CompletionQueue, Queue};
 use crate::sys;
 
@@ -78,7 +77,7 @@ impl ControlThread {
         if state.thread.is_none() {
             let core = core.clone();
             let thread = sys::spawn("verbena-control", move || {
-                failure::guard(|| Some(core.clone()), || core.control_thread.run(&core));
+                guard(|| Some(core.clone()), || core.control_thread.run(&core));
                 // After a callback has closed the engine on this thread, or after a panic: the remaining requests are given up.
                 core.control_thread.give_up(&core);
             })?;

@@ -316,17 +316,16 @@ impl QueuePair {
             callable.handshake().reset()?;
         }
         self.prepare_roce_sends(to);
-        let from = self.state();
         let mut out = Outbox::new();
         let (done, connection) = {
             let _binding = self.slot.lock_binding();
             (self.qp.modify(to, &mut out), self.slot.get())
         };
         self.transmit_and_deliver(&mut out);
-        if !done {
+        if let Err(refused) = done {
             let personality = self.qp.init().personality;
-            let next = |event| from.next(personality, event);
-            return Err(Error::transition(self.number(), from, to, next));
+            let next = |event| refused.from.next(personality, event);
+            return Err(Error::transition(self.number(), refused.from, to, next));
         }
         if to == QpState::Reset {
             self.close_roce();

@@ -56,7 +56,7 @@ pub(crate) fn adopt_as_child(settings: &[(String, String)]) {
 
 #[test]
 fn region_keeps_its_identity_across_processes() {
-    let path = std::env::temp_dir().join(format!("verbena-estate-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("verbena-region-export-{}", std::process::id()));
     let handover_listener = HandoverListener::bind(&path).unwrap();
     let mut heir = Peer::start("heir", &[("at", path.to_str().unwrap())]);
     let mut fd_channel = handover_listener.accept(LONG).unwrap().unwrap();

@@ -107,7 +107,7 @@ fn lowest_qpn() -> Qpn {
 }
 
 /// Another index at the same port.
-fn neighbour(number: Qpn) -> Qpn {
+fn adjacent(number: Qpn) -> Qpn {
     Qpn::new(number.get() ^ 0x80).unwrap()
 }
 
@@ -118,9 +118,9 @@ fn forged_calls_are_refused_without_side_effects() {
     set_peer(&b, number(&a));
     let (from, to) = (number(&a), number(&b));
     let honest = call(from, to, None);
-    let unknown = call(from, neighbour(to), None);
+    let unknown = call(from, adjacent(to), None);
     assert_eq!(refusal(to, &unknown), Some(DialReject::Unknown));
-    let elsewhere = call(neighbour(from), to, None);
+    let elsewhere = call(adjacent(from), to, None);
     assert_eq!(refusal(to, &elsewhere), Some(DialReject::WrongPeer));
     let elsewhere = DialRequest {
         gid: [9; 16],
@@ -254,7 +254,7 @@ fn early_calls_are_held_within_limits() {
     own_process!();
     let b = side(&[("held_timeout", "700ms"), ("startup_timeout", "3s")]);
     let (to, before) = (number(&b), descriptors());
-    let from = neighbour(to);
+    let from = adjacent(to);
     let mut calls: Vec<_> = (0..8)
         .map(|_| dial(to, &call(from, to, None).emit()))
         .collect();
@@ -311,12 +311,7 @@ fn call_flood_is_bounded_and_connections_survive() {
             continue;
         };
         // Some send nothing, some half a call, some call a number that does not exist.
-        let bytes = call(
-            neighbour(to),
-            Qpn::new(to.get() ^ (n & 0xff)).unwrap(),
-            None,
-        )
-        .emit();
+        let bytes = call(adjacent(to), Qpn::new(to.get() ^ (n & 0xff)).unwrap(), None).emit();
         let len = [0, 30, 72][n as usize % 3];
         let _ = raw.write_all(&bytes[..len]);
         raws.push(raw);

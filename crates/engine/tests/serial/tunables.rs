@@ -9,16 +9,19 @@ use crate::common::{
     SEND, Side, TEST_TIMEOUT, accept_next, connect_sides, loopback, pair, serialize_tests, wait,
 };
 
+/// An acknowledgement that comes later was deferred: one that is comes after the longest `lend_time`, any other one within milliseconds.
+const DEFERRED: Duration = Duration::from_millis(900);
+
 /// B polls until a message is there and stops polling; returns how long A waits for its acknowledgement.
-fn acknowledged_after(a: &Side, b: &Side) -> Duration {
-    b.receive(1, &[b.sge(0, 64)]);
+fn acknowledged_after(a: &Side, b: &Side, bytes: usize) -> Duration {
+    b.receive(1, &[b.sge(0, 60_000)]);
     let mut some = [Wc::default(); 4];
     // Often enough for the connection to be lent to this thread.
     for _ in 0..20 {
         assert_eq!(b.cq.poll(&mut some), 0);
     }
     let began = Instant::now();
-    a.post(2, SEND, &[a.sge(0, 64)]);
+    a.post(2, SEND, &[a.sge(0, bytes)]);
     assert_eq!(b.statuses(1), [(1, Status::Success)]);
     while a.cq.poll(&mut some) == 0 {
         assert!(began.elapsed() < TEST_TIMEOUT);
@@ -26,27 +29,34 @@ fn acknowledged_after(a: &Side, b: &Side) -> Duration {
     began.elapsed()
 }
 
+/// With these settings the first message of a connection is acknowledged before `lend_time` has passed.
+fn assert_acknowledges_at_once(settings: &[(&str, &str)], bytes: usize) {
+    let settings = [&[("lend_time", "1s")][..], settings].concat();
+    let is_at_once = |_| {
+        let (a, b) = (Side::new(&[]), Side::new(&settings));
+        connect_sides(&a, &b);
+        // real time: the setting is a time, of at most 1 s. On a busy machine a thread may not run for so long, but not three times.
+        acknowledged_after(&a, &b, bytes) < DEFERRED
+    };
+    assert!((0..3).any(is_at_once), "{settings:?}");
+}
+
 /// If a polling program does something else after a message, its peer waits once, not each time.
 #[test]
 fn late_acknowledgements_are_not_deferred_again() {
     let _alone = serialize_tests();
-    // The time is the subject: a deferred acknowledgement comes after `lend_time`, any other one within milliseconds.
-    let slow = Duration::from_millis(900);
     let (a, b) = (Side::new(&[]), Side::new(&[("lend_time", "1s")]));
     connect_sides(&a, &b);
     // A new connection delays nothing.
     for _ in 0..100 {
-        acknowledged_after(&a, &b);
+        acknowledged_after(&a, &b, 64);
     }
     // Whether the first one is delayed depends on the thread that reads it; without the backoff nearly all would be.
     let late = (0..6)
-        .filter(|_| acknowledged_after(&a, &b) >= slow)
+        .filter(|_| acknowledged_after(&a, &b, 64) >= DEFERRED)
         .count();
     assert!(late <= 1, "{late} times");
-    let settings = [("lend_time", "1s"), ("ack_delay", "0s")];
-    let (a, b) = (Side::new(&[]), Side::new(&settings));
-    connect_sides(&a, &b);
-    assert!(acknowledged_after(&a, &b) < slow, "never");
+    assert_acknowledges_at_once(&[("ack_delay", "0s")], 64);
 }
 
 /// A program that polls as fast as messages arrive acknowledges them after a limit all the same.
@@ -54,21 +64,7 @@ fn late_acknowledgements_are_not_deferred_again() {
 fn acknowledgements_are_due_after_requests_or_bytes() {
     let _alone = serialize_tests();
     for (key, value, bytes) in [("ack_requests", "1", 64), ("ack_bytes", "32K", 60_000)] {
-        let settings = [("lend_time", "1s"), (key, value)];
-        let (a, b) = (Side::new(&[]), Side::new(&settings));
-        connect_sides(&a, &b);
-        b.receive(1, &[b.sge(0, 60_000)]);
-        let mut some = [Wc::default(); 4];
-        for _ in 0..20 {
-            assert_eq!(b.cq.poll(&mut some), 0);
-        }
-        let began = Instant::now();
-        a.post(2, SEND, &[a.sge(0, bytes)]);
-        assert_eq!(b.statuses(1), [(1, Status::Success)]);
-        assert_eq!(a.statuses(1), [(2, Status::Success)]);
-        let took = began.elapsed();
-        // The time is the subject: it would be `lend_time`, and is some milliseconds.
-        assert!(took < Duration::from_millis(900), "{key}: {took:?}");
+        assert_acknowledges_at_once(&[(key, value)], bytes);
     }
 }
 

@@ -99,7 +99,7 @@ impl Tpt {
     }
 
     /// Removes an entry that a segment touched out of order, with its last byte at `end`, if the stream, which expects `next`, has
-    /// reached that byte. True if this call removed it.
+    /// reached that byte. True if this call removed it. For streams that place segments out of order (M9); those of this adapter place in order.
     pub fn expire_reached(&self, stag: Stag, end: Seq, next: Seq) -> bool {
         end.is_before(next) && self.expire(stag, Touch::Ahead(end))
     }

@@ -67,7 +67,7 @@ impl Host {
     }
 
     pub(crate) fn connect(&mut self, qp: &Qp, role: Role, crc: bool) {
-        qp.modify(QpState::Init, &mut self.out);
+        qp.modify(QpState::Init, &mut self.out).unwrap();
         assert!(qp.attach(stream(role, crc), true, &mut self.out));
     }
 }
@@ -88,7 +88,7 @@ impl Host {
             is_lossy: true,
             rnr_retry: 7,
         };
-        qp.modify(QpState::Init, &mut self.out);
+        qp.modify(QpState::Init, &mut self.out).unwrap();
         assert!(qp.attach_roce(&settings, &mut self.out));
     }
 }

@@ -41,21 +41,6 @@ fn functions_have_disjoint_ranges_and_relative_numbers() {
 }
 
 #[test]
-fn adapter_wide_number_finds_queue_pair() {
-    let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
-    adapter.add_function(small()).unwrap();
-    assert_eq!(adapter.number_of_qp(1, 4), Ok(14));
-    let (function, qp) = adapter.find_qp(14).unwrap();
-    assert_eq!((function.number(), qp), (1, 4));
-    for (function, qp) in [(0, 0), (0, 1), (0, 12), (1, u32::MAX), (2, 2)] {
-        assert!(adapter.number_of_qp(function, qp).is_err());
-    }
-    for number in [0, 1, 22, u32::MAX] {
-        assert_eq!(adapter.find_qp(number).unwrap_err().kind(), Kind::Misuse);
-    }
-}
-
-#[test]
 fn a_function_cannot_name_memory_of_another() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let (mine, other) = (

@@ -278,17 +278,12 @@ impl Function {
     /// Requests a state of a queue pair.
     pub fn modify_qp(&self, number: u32, to: QpState, out: &mut Outbox) -> Result<(), Error> {
         let qp = self.qp(number)?;
-        let from = qp.state();
         let done = qp.modify(to, out);
-        if done && to == QpState::Reset {
+        if done.is_ok() && to == QpState::Reset {
             self.flush_channel(number, out);
         }
         self.settle(out);
-        if done {
-            Ok(())
-        } else {
-            Err(Error::Transition { number, from, to })
-        }
+        Ok(done?)
     }
 
     /// Destroys a queue pair in any state: its completions are removed, and the receive reserved for it goes to the next waiter,

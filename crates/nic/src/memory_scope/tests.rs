@@ -53,7 +53,7 @@ impl End {
     }
 
     fn attach(&mut self, role: Role) {
-        self.qp.modify(QpState::Init, &mut self.out);
+        self.qp.modify(QpState::Init, &mut self.out).unwrap();
         let stream = stream(role, Setup::default());
         assert!(self.qp.attach(stream, true, &mut self.out));
     }

@@ -12,14 +12,23 @@ use super::QpInit;
 use super::attributes::Authentication;
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent};
-use crate::state::{Personality, QpEvent, QpState, QpType};
+use crate::state::{Personality, QpEvent, QpState, QpType, TransitionError};
 
 /// By the program and the connection manager.
 impl Inner {
-    pub(super) fn modify(&mut self, init: &QpInit, to: QpState, out: &mut Outbox) -> bool {
+    pub(super) fn modify(
+        &mut self,
+        init: &QpInit,
+        to: QpState,
+        out: &mut Outbox,
+    ) -> Result<(), TransitionError> {
         let next = self.state.next(init.personality, QpEvent::Modify(to));
         let Some(next) = next.filter(|_| !self.link.is_retired()) else {
-            return false;
+            return Err(TransitionError {
+                number: init.number,
+                from: self.state,
+                to,
+            });
         };
         match next {
             QpState::Err => {
@@ -72,7 +81,7 @@ impl Inner {
                 }
             }
         }
-        true
+        Ok(())
     }
 
     pub(super) fn disconnect(&mut self, init: &QpInit, out: &mut Outbox) -> Option<Vec<u8>> {
@@ -81,7 +90,7 @@ impl Inner {
             return None;
         }
         let gently = init.personality == Personality::Iwarp && self.sends.is_empty();
-        if gently && self.modify(init, QpState::Closing, out) {
+        if gently && self.modify(init, QpState::Closing, out).is_ok() {
             return None;
         }
         let last = self.take_final_bytes(init);

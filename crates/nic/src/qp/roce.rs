@@ -215,11 +215,6 @@ impl Qp {
         self.run_locked(out, |inner, _, _| inner.restart_requester(settings))
     }
 
-    /// It is attached to RoCEv2.
-    pub fn has_roce(&self) -> bool {
-        self.lock.read(|inner| inner.roce.is_some())
-    }
-
     /// Handles a packet of the peer for this queue pair, whose addresses and ICRC were checked. The caller calls
     /// [`transmit_packets`](Qp::transmit_packets) afterwards, once for all packets that arrived together.
     pub fn handle_packet(&self, packet: &Packet<'_>, now: Time, out: &mut Outbox) {

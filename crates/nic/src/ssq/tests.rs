@@ -129,7 +129,7 @@ impl World {
             let ours = world.ours.create_channel(world.ssq.number(), new).unwrap();
             let theirs = world.theirs.create_qp(new_qp(peer_pd, peer_cq)).unwrap();
             for (qp, role) in [(&ours, Role::Initiator), (&theirs, Role::Responder)] {
-                qp.modify(QpState::Init, &mut world.out);
+                qp.modify(QpState::Init, &mut world.out).unwrap();
                 assert!(qp.attach(stream(role, setup), true, &mut world.out));
             }
             world.pairs.push((ours, theirs));
@@ -328,7 +328,10 @@ fn a_failed_channel_flushes_only_its_own() {
         world.send(id as usize % 3, id);
     }
     world.pump();
-    world.pairs[1].0.modify(QpState::Err, &mut world.out);
+    world.pairs[1]
+        .0
+        .modify(QpState::Err, &mut world.out)
+        .unwrap();
     world.run();
     let bad: Vec<u64> = world
         .ends()

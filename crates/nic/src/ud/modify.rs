@@ -6,12 +6,12 @@ use verbena_events::event::{Event, Outbox};
 
 use super::receive::receive_failed;
 use super::{Inner, UdInit, UdQp};
-use crate::state::{QpEvent, QpState};
+use crate::state::{QpEvent, QpState, TransitionError};
 use crate::wc::Status;
 
 impl UdQp {
-    /// Requests a state; false if the transition is not allowed.
-    pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
+    /// Requests a state. An error if the transition is not allowed, or the queue pair was retired: nothing has changed then.
+    pub fn modify(&self, to: QpState, out: &mut Outbox) -> Result<(), TransitionError> {
         self.inner.lock().modify(&self.init, to, out)
     }
 
@@ -32,10 +32,19 @@ impl UdQp {
 }
 
 impl Inner {
-    fn modify(&mut self, init: &UdInit, to: QpState, out: &mut Outbox) -> bool {
+    fn modify(
+        &mut self,
+        init: &UdInit,
+        to: QpState,
+        out: &mut Outbox,
+    ) -> Result<(), TransitionError> {
         let next = self.state.next_ud(QpEvent::Modify(to));
         let Some(next) = next.filter(|_| !self.retired) else {
-            return false;
+            return Err(TransitionError {
+                number: init.number,
+                from: self.state,
+                to,
+            });
         };
         match next {
             QpState::Reset => {
@@ -60,7 +69,7 @@ impl Inner {
             }
             state => self.state = state,
         }
-        true
+        Ok(())
     }
 
     /// Leaves the working states; everything flushes, each queue in posting order.

@@ -101,7 +101,7 @@ impl World {
         let qp = self.function.create_ud(new).unwrap();
         qp.set_qkey(KEY);
         for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-            assert!(qp.modify(state, &mut self.out));
+            qp.modify(state, &mut self.out).unwrap();
         }
         qp
     }
@@ -274,12 +274,12 @@ fn dropped_datagrams_are_counted_by_cause() {
         ..UdCounters::default()
     };
     assert_eq!(qp.view().counters, expected);
-    assert!(qp.modify(QpState::Reset, &mut world.out));
+    qp.modify(QpState::Reset, &mut world.out).unwrap();
     assert_eq!(
         world.receive_packet(&qp, &packet(b"x")),
         Err(DropReason::State)
     );
-    assert!(qp.modify(QpState::Init, &mut world.out));
+    qp.modify(QpState::Init, &mut world.out).unwrap();
     assert_eq!(
         world.receive_packet(&qp, &packet(b"x")),
         Err(DropReason::State)
@@ -421,7 +421,7 @@ fn failed_send_enters_sqe_until_rts() {
     world.receive_packet(&qp, &packet(b"x")).unwrap();
     world.send(&qp, 5, &good);
     assert_eq!(world.statuses(), [(4, Status::Success), (5, flushed)]);
-    assert!(qp.modify(QpState::Rts, &mut world.out));
+    qp.modify(QpState::Rts, &mut world.out).unwrap();
     world.send(&qp, 6, &good);
     qp.transmit(&mut sender, &mut world.out);
     assert_eq!(world.statuses(), [(6, Status::Success)]);
@@ -464,13 +464,13 @@ fn invalid_receive_memory_fails_the_queue_pair() {
 fn sqd_queue_pair_keeps_posted_sends() {
     let mut world = World::new();
     let qp = world.qp(5, None);
-    assert!(qp.modify(QpState::Sqd, &mut world.out));
+    qp.modify(QpState::Sqd, &mut world.out).unwrap();
     assert_eq!(world.events(), [Event::SqDrained { qp: qp.number() }]);
     world.send(&qp, 1, &[]);
     let mut sender = TestSender::of(9);
     qp.transmit(&mut sender, &mut world.out);
     assert!(poll(&world.cq).is_empty());
-    assert!(qp.modify(QpState::Rts, &mut world.out));
+    qp.modify(QpState::Rts, &mut world.out).unwrap();
     qp.transmit(&mut sender, &mut world.out);
     assert_eq!(world.statuses(), [(1, Status::Success)]);
 }
@@ -479,7 +479,7 @@ fn sqd_queue_pair_keeps_posted_sends() {
 fn posts_are_limited_by_state() {
     let mut world = World::new();
     let new = world.qp(5, None);
-    assert!(new.modify(QpState::Reset, &mut world.out));
+    new.modify(QpState::Reset, &mut world.out).unwrap();
     let receive = ReceiveWr {
         id: 1,
         scatter: &[],
@@ -491,11 +491,11 @@ fn posts_are_limited_by_state() {
         (QpState::Rtr, true, false),
         (QpState::Rts, true, true),
     ] {
-        assert!(new.modify(state, &mut world.out));
+        new.modify(state, &mut world.out).unwrap();
         assert_eq!(new.post_receive(&receive, &mut world.out).is_ok(), receives);
         assert_eq!(new.queue_send(&send, &mut world.out).is_ok(), sends);
     }
-    assert!(!new.modify(QpState::Init, &mut world.out));
+    assert!(new.modify(QpState::Init, &mut world.out).is_err());
     for id in 1..128 {
         new.queue_send(&wr(id, Data::Inline(b"")), &mut world.out)
             .unwrap();
@@ -540,7 +540,7 @@ fn srq_serves_datagrams_and_raises_limit_event() {
     assert_eq!(world.events(), [Event::SrqLimit { srq: srq.number() }]);
     let mine: Vec<_> = poll(&world.cq).iter().map(|wc| (wc.id, wc.qpn)).collect();
     assert_eq!(mine, [(1, 6), (2, 5)]);
-    assert!(a.modify(QpState::Err, &mut world.out));
+    a.modify(QpState::Err, &mut world.out).unwrap();
     assert_eq!(world.events(), [Event::LastWqe { qp: a.number() }]);
 }
 
@@ -603,7 +603,7 @@ fn overflow_fails_queue_pair_and_destroy_cleans_up() {
     world.function.destroy_ud(number).unwrap();
     assert!(world.function.destroy_ud(number).is_err());
     assert!(poll(&world.cq).is_empty());
-    assert!(!qp.modify(QpState::Init, &mut world.out));
+    assert!(qp.modify(QpState::Init, &mut world.out).is_err());
     world.function.destroy_cq(world.cq.number()).unwrap();
     assert_eq!(world.function.used().qps, 0);
 }

@@ -94,7 +94,7 @@ impl Stream {
 
     /// The oldest request that is not executed, or not answered.
     fn oldest_unexecuted(&self) -> Rsn {
-        let ledger = &self.accounting;
-        ledger.responder.executed(ledger.reads_in.oldest())
+        let accounting = &self.accounting;
+        accounting.responder.executed(accounting.reads_in.oldest())
     }
 }

@@ -46,17 +46,19 @@ fn fpdu(header: Untagged, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Feeds one whole FPDU and grants every receive.
-fn feed(rx: &mut Rx, ledger: &mut Accounting, bytes: &[u8]) -> Option<Delivery> {
+fn feed(rx: &mut Rx, accounting: &mut Accounting, bytes: &[u8]) -> Option<Delivery> {
     let mut rest = bytes;
     loop {
-        let (used, step) = rx.handle(rest, Time::ZERO, ledger).expect("no violation");
+        let (used, step) = rx
+            .handle(rest, Time::ZERO, accounting)
+            .expect("no violation");
         rest = &rest[used..];
         match step {
             Step::More(_) => return None,
             Step::Deliver(delivery) => return Some(delivery),
             Step::Claim { .. } => {
                 let capacity = u32::MAX;
-                rx.claim(Claim::Granted { capacity }, ledger)
+                rx.claim(Claim::Granted { capacity }, accounting)
                     .expect("granted");
             }
             Step::Place(run) => {
@@ -79,19 +81,19 @@ fn message_under_rnr_is_discarded_and_uncounted() {
         drop_overlong: false,
     };
     let mut rx = Rx::new(false, true, accepts, FirstFpdu::Any);
-    let mut ledger = Accounting::new(true, 8, 8, RnrRetry::Forever);
-    let delivered = feed(&mut rx, &mut ledger, &send(1, 0, true));
+    let mut accounting = Accounting::new(true, 8, 8, RnrRetry::Forever);
+    let delivered = feed(&mut rx, &mut accounting, &send(1, 0, true));
     assert!(matches!(delivered, Some(Delivery::Send { rsn, .. }) if rsn == Rsn::ZERO));
 
     // Request 1 has begun when the RNR for it is seen; its sender finishes it, since it has not received the RNR yet.
-    assert_eq!(feed(&mut rx, &mut ledger, &send(2, 0, false)), None);
-    rx.observe_rnr(Rsn::wrapping(1), &mut ledger);
-    let rest = feed(&mut rx, &mut ledger, &send(2, 4, true));
+    assert_eq!(feed(&mut rx, &mut accounting, &send(2, 0, false)), None);
+    rx.observe_rnr(Rsn::wrapping(1), &mut accounting);
+    let rest = feed(&mut rx, &mut accounting, &send(2, 4, true));
     assert_eq!(rest, Some(Delivery::Discarded(Opcode::Send)));
 
-    ledger.responder.observe_ready();
-    let resumed = feed(&mut rx, &mut ledger, &resume(1));
+    accounting.responder.observe_ready();
+    let resumed = feed(&mut rx, &mut accounting, &resume(1));
     assert_eq!(resumed, Some(Delivery::Resumed(Rsn::wrapping(1))));
-    let again = feed(&mut rx, &mut ledger, &send(3, 0, true));
+    let again = feed(&mut rx, &mut accounting, &send(3, 0, true));
     assert!(matches!(again, Some(Delivery::Send { rsn, .. }) if rsn == Rsn::wrapping(1)));
 }

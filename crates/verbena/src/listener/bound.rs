@@ -16,9 +16,9 @@ use crate::error::Error;
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
-/// let berth = device.bind("127.0.0.1:0")?;
-/// println!("will be at {}", berth.local_addr()?);
-/// let listener = berth.listen(16)?;
+/// let bound = device.bind("127.0.0.1:0")?;
+/// println!("will be at {}", bound.local_addr()?);
+/// let listener = bound.listen(16)?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Device {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// let berth = device.bind("127.0.0.1:0")?;
+    /// let bound = device.bind("127.0.0.1:0")?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn bind(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<BoundListener, Error> {
@@ -85,10 +85,10 @@ impl Device {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// let berth = device.bind_reuse_addr("127.0.0.1:0")?;
-    /// let another = device.bind_reuse_addr(berth.local_addr()?)?;
+    /// let bound = device.bind_reuse_addr("127.0.0.1:0")?;
+    /// let another = device.bind_reuse_addr(bound.local_addr()?)?;
     /// let listener = another.listen(16)?;
-    /// assert!(berth.listen(16).is_err());
+    /// assert!(bound.listen(16).is_err());
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn bind_reuse_addr(

@@ -313,7 +313,7 @@ fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> W
         listener,
         ended,
         memory,
-        slow,
+        slept,
     } = world;
     let conn = std::thread::scope(|scope| {
         let there = scope.spawn(move || {
@@ -332,7 +332,7 @@ fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> W
         listener,
         ended,
         memory,
-        slow,
+        slept,
     }
 }
 

@@ -51,8 +51,11 @@ impl TestServer {
                 ..Options::default()
             },
         )
-        .expect("a door");
-        let (uri, stop) = (export.uri().expect("a place"), Stop::new().expect("a flag"));
+        .expect("the address is bound");
+        let (uri, stop) = (
+            export.uri().expect("the export has a URI"),
+            Stop::new().expect("an eventfd"),
+        );
         let pulled = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut said = Vec::new();

@@ -15,9 +15,6 @@ use crate::scripted::{LEN, World, good};
 
 /// Time limit of one login step: a call that blocked on it would take as long.
 const STEP: Duration = Duration::from_millis(700);
-/// Calls that may be slow because the machine is busy. Each attempt to reconnect has many.
-const FEW: usize = 3;
-
 fn options() -> Options {
     Options {
         login: STEP,
@@ -28,9 +25,9 @@ fn options() -> Options {
 
 #[track_caller]
 fn assert_never_waits(world: &World) {
-    let slow = &world.slow;
-    assert!(slow.len() <= FEW, "polls took {slow:?}");
-    assert!(slow.iter().all(|took| *took < STEP / 2), "{slow:?}");
+    let slept = &world.slept;
+    // real time: a call that waited would sleep for a login step. The time that other programs take from this thread is not counted.
+    assert!(slept.iter().all(|slept| *slept < STEP / 2), "{slept:?}");
 }
 
 /// Every attempt lasts 0.7 s; after 2 s no further one begins.
@@ -53,7 +50,7 @@ fn silent_target_blocks_no_call() {
     world.receive_command();
     // The kernel accepts connections, the target does not read them.
     world.conn = world.conn.shut_down();
-    world.slow.clear();
+    world.slept.clear();
     assert_given_up(&mut world, Instant::now());
 }
 
@@ -72,7 +69,7 @@ fn unreachable_target_blocks_no_call() {
         .collect();
     assert!(crowd.iter().any(Result::is_err), "there is no more room");
     world.conn = world.conn.shut_down();
-    world.slow.clear();
+    world.slept.clear();
     assert_given_up(&mut world, Instant::now());
 }
 
@@ -84,7 +81,7 @@ fn reconnect_resolves_a_host_name() {
     world.start(0, Direction::None);
     world.receive_command();
     world.conn = world.conn.shut_down();
-    world.slow.clear();
+    world.slept.clear();
     world.accept();
     let again = world.receive_command();
     world.conn.respond(again.itt);

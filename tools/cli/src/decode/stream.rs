@@ -25,7 +25,7 @@ pub struct Stream {
     options: Options,
     frames: Frames,
     sides: [Side; 2],
-    /// The ledger of the receiver of each direction, from the Reply on.
+    /// The accounting of the receiver of each direction, from the Reply on.
     accounting: Option<[Accounting; 2]>,
 }
 

@@ -346,12 +346,12 @@ impl End {
 
     /// Holds at any time: no request counts as acknowledged that the peer has not executed.
     pub(super) fn check_against(&self, peer: &End) {
-        let ledger = self.stream.accounting();
+        let accounting = self.stream.accounting();
         assert!(peer.executed <= self.submitted.len());
         if self.extensions {
-            assert!(ledger.requester.acked().get() as usize <= peer.executed);
+            assert!(accounting.requester.acked().get() as usize <= peer.executed);
         }
-        assert!(ledger.reads_out.len() <= 3 && ledger.reads_in.len() <= 3);
+        assert!(accounting.reads_out.len() <= 3 && accounting.reads_in.len() <= 3);
     }
 
     /// Holds when both ends are idle: everything was executed, answered and acknowledged, once.

@@ -72,7 +72,9 @@ impl World {
                     // It will reject its stream, which the peer sees as a reset.
                     self.record_fault(pair, Fault::Reset);
                 }
-                self.fabric.modify(self.ids[qp], QpState::Err);
+                self.fabric
+                    .modify(self.ids[qp], QpState::Err)
+                    .expect("any queue pair can fail");
             }
             7..10 => self.revoke_region(),
             10 => self.pair(),
@@ -126,7 +128,9 @@ impl World {
         self.drained.retain(|n| *n != number);
         self.log(format!("qp {qp}: to {to:?}"));
         self.record.qps[qp].drains = to == QpState::Sqd;
-        self.fabric.modify(self.ids[qp], to);
+        self.fabric
+            .modify(self.ids[qp], to)
+            .expect("its state allows it");
     }
 
     fn finish(mut self) -> Record {
@@ -135,7 +139,9 @@ impl World {
         self.check_drained();
         for qp in 0..self.ids.len() {
             if self.fabric.queue_pair(self.ids[qp]).state() == QpState::Sqd {
-                self.fabric.modify(self.ids[qp], QpState::Rts);
+                self.fabric
+                    .modify(self.ids[qp], QpState::Rts)
+                    .expect("from Sqd");
             }
         }
         for _ in 0..LAST_ROUNDS {
@@ -150,7 +156,9 @@ impl World {
         self.note_overflows(Some(Fault::Overflow));
         self.log("the end: all queue pairs are failed");
         for qp in self.ids.clone() {
-            self.fabric.modify(qp, QpState::Err);
+            self.fabric
+                .modify(qp, QpState::Err)
+                .expect("any queue pair can fail");
             self.poll();
         }
         self.fabric.run();

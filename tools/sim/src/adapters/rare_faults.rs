@@ -61,7 +61,9 @@ impl World {
         if !self.record.qps[qp].roce && state != QpState::Init {
             // iWARP: with a stream, it must be failed before it can be reset.
             self.record_fault(pair, Fault::Failed);
-            self.fabric.modify(self.ids[qp], QpState::Err);
+            self.fabric
+                .modify(self.ids[qp], QpState::Err)
+                .expect("any queue pair can fail");
         }
         // Completions until now belong to it; from here on there may be none.
         self.poll();
@@ -72,7 +74,7 @@ impl World {
         if let Some(srq) = back {
             self.observe(srq);
         }
-        if self.fabric.modify(self.ids[qp], QpState::Reset) {
+        if self.fabric.modify(self.ids[qp], QpState::Reset).is_ok() {
             if let Some(srq) = back {
                 self.posted(srq, before);
             }
@@ -118,7 +120,9 @@ impl World {
         self.take_events();
         self.failure_events.clear();
         self.record_fault(pair, Fault::Closed);
-        self.fabric.modify(self.ids[qp], QpState::Closing);
+        self.fabric
+            .modify(self.ids[qp], QpState::Closing)
+            .expect("from Rts");
         let state = |w: &World, q: usize| w.fabric.queue_pair(w.ids[q]).state();
         let then = state(self, qp);
         if idle {
@@ -164,7 +168,9 @@ impl World {
         match self.extra_rng.below(3) {
             0 => {
                 self.record_fault(pair, Fault::Failed);
-                self.fabric.modify(self.ids[qp], QpState::Err);
+                self.fabric
+                    .modify(self.ids[qp], QpState::Err)
+                    .expect("any queue pair can fail");
             }
             1 => self.reset_qp(qp),
             _ => {

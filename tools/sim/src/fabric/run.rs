@@ -53,7 +53,7 @@ impl Fabric {
     fn parties(&mut self, a: QpId, b: QpId) -> [(HostId, Arc<Qp>); 2] {
         for qp in [a, b] {
             if self.queue_pair(qp).state() == QpState::Reset {
-                self.modify(qp, QpState::Init);
+                self.modify(qp, QpState::Init).expect("from Reset");
             }
         }
         [a, b].map(|qp| self.qps[qp.0].clone())

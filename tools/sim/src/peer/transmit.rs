@@ -168,8 +168,8 @@ impl Peer {
         let Some(stream) = self.stream.as_ref().filter(|_| !self.ended) else {
             return;
         };
-        let ledger = stream.accounting();
-        let owed = ledger.responder.due(ledger.reads_in.oldest()) != Due::Nothing;
+        let accounting = stream.accounting();
+        let owed = accounting.responder.due(accounting.reads_in.oldest()) != Due::Nothing;
         if !owed || !self.tracked {
             self.ack_at = None;
         } else if self.profile.ack_delay.is_zero() {

@@ -1,5 +1,5 @@
 //! Builds plans: regions with fixed roles, and one method per kind of work that finds a valid place for it.
-//! Every access is inside its region and, unless asked otherwise, its rights. Nothing races: mailboxes are only written, libraries only
+//! Every access is inside its region and, unless asked otherwise, its rights. Nothing races: write regions are only written, read regions only
 //! read, counters only used by atomics.
 
 use core::time::Duration;
@@ -145,7 +145,7 @@ impl Builder {
         (shift(at, offset), len)
     }
 
-    /// RDMA Write into the other side's mailbox.
+    /// RDMA Write into the write region of the other side.
     pub fn write(&mut self, side: usize, len: usize) -> usize {
         let (at, len) = self.random_addr(1 - side, WRITE_REGION, len);
         let payload = self.payload(len);
@@ -209,7 +209,7 @@ impl Builder {
         self.push(side, work, false)
     }
 
-    /// RDMA Read of the other side's library into the own sink; none when the sink is used up.
+    /// RDMA Read from the read region of the other side into the own sink; none when the sink is used up.
     pub fn read(&mut self, side: usize, len: usize, v2: bool) -> usize {
         let (source, len) = self.random_addr(1 - side, READ_REGION, len);
         self.read_from(side, source, len, v2)
@@ -297,12 +297,12 @@ impl Builder {
     /// Work that the other side must refuse: a bad STag, a missing right, or a byte too many.
     pub fn refused(&mut self, side: usize, reads: bool) -> usize {
         let regions = &self.plan.sides[1 - side].regions;
-        let (library, mailbox) = (regions[READ_REGION].at, regions[WRITE_REGION].at);
-        let end = shift(mailbox, regions[WRITE_REGION].bytes.len());
+        let (read_region, write_region) = (regions[READ_REGION].at, regions[WRITE_REGION].at);
+        let end = shift(write_region, regions[WRITE_REGION].bytes.len());
         let payload = self.payload(600);
         let sink = self.plan.sides[side].regions[SINK].at;
-        let source = self.rng.pick(&[UNREGISTERED, mailbox]);
-        let at = self.rng.pick(&[UNREGISTERED, library, end]);
+        let source = self.rng.pick(&[UNREGISTERED, write_region]);
+        let at = self.rng.pick(&[UNREGISTERED, read_region, end]);
         let work = if reads && self.rng.coin() {
             Work::Read {
                 source,

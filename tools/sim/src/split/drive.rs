@@ -132,15 +132,19 @@ impl World {
         let nodes = &self.nodes;
         self.died.retain(|host| nodes[*host].is_err());
         self.run_until(Activity::Quiet, |world| world.ends_all(End::is_done))?;
-        for ledger in self.current_accounting() {
-            ledger.judge()?;
+        for accounting in self.current_accounting() {
+            accounting.judge()?;
         }
         self.close()?;
         self.run_until(Activity::Quiet, |world| {
             let left = world.nodes.iter().flatten().flat_map(|n| &n.ends).count();
             left == 0 && world.fabric.next().is_none()
         })?;
-        self.outcome.packets = self.accounting.values().map(|ledger| ledger.arrived).sum();
+        self.outcome.packets = self
+            .accounting
+            .values()
+            .map(|accounting| accounting.arrived)
+            .sum();
         self.outcome.fabric = self.fabric.counts;
         self.outcome.end = self.now;
         let nodes = self.nodes.into_iter().flatten();
@@ -187,7 +191,7 @@ impl World {
         })
     }
 
-    /// The ledgers of the connections that exist.
+    /// The accountings of the connections that exist.
     fn current_accounting(&self) -> impl Iterator<Item = &PacketAccounting> {
         let ends = self.nodes.iter().flatten().flat_map(|n| &n.ends);
         let tags = ends.flat_map(|end| [end.id.number * 2, end.id.number * 2 + 1]);

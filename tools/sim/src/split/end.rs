@@ -167,8 +167,8 @@ impl End {
         };
         for outgoing in [true, false] {
             let tag = end.tag(outgoing);
-            let ledger = || PacketAccounting::new(tag, arrangement);
-            here.accounting.entry(tag).or_insert_with(ledger);
+            let accounting = || PacketAccounting::new(tag, arrangement);
+            here.accounting.entry(tag).or_insert_with(accounting);
         }
         end.post_receives(here)?;
         Ok(end)

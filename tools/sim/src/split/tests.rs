@@ -35,36 +35,49 @@ fn first_split_seeds_pass_and_repeat() {
 
 /// The checkers detect what they are for.
 #[test]
-fn ledger_finds_wrong_packets() {
+fn accounting_finds_wrong_packets() {
     let sent = |arrangement, count: u32| {
-        let mut ledger = PacketAccounting::new(4, arrangement);
-        let packets: Vec<Vec<u8>> = (0..count).map(|_| ledger.next(40).1).collect();
-        (0..count).for_each(|number| ledger.record_sent(number, Indication::WithData, Some(7)));
-        (ledger, packets)
+        let mut accounting = PacketAccounting::new(4, arrangement);
+        let packets: Vec<Vec<u8>> = (0..count).map(|_| accounting.next(40).1).collect();
+        (0..count).for_each(|number| accounting.record_sent(number, Indication::WithData, Some(7)));
+        (accounting, packets)
     };
-    let (mut ledger, packets) = sent(Arrangement::Single, 3);
-    ledger.arrive(&packets[0]).unwrap();
-    assert!(ledger.arrive(&packets[0]).unwrap_err().contains("twice"));
-    assert!(ledger.arrive(&packets[2]).unwrap_err().contains("order"));
+    let (mut accounting, packets) = sent(Arrangement::Single, 3);
+    accounting.arrive(&packets[0]).unwrap();
+    assert!(
+        accounting
+            .arrive(&packets[0])
+            .unwrap_err()
+            .contains("twice")
+    );
+    assert!(
+        accounting
+            .arrive(&packets[2])
+            .unwrap_err()
+            .contains("order")
+    );
     let mut damaged = packets[1].clone();
     damaged[20] ^= 1;
-    assert!(ledger.arrive(&damaged).unwrap_err().contains("damaged"));
+    assert!(accounting.arrive(&damaged).unwrap_err().contains("damaged"));
     let damaged = &packets[1][..39];
-    assert!(ledger.arrive(damaged).unwrap_err().contains("damaged"));
+    assert!(accounting.arrive(damaged).unwrap_err().contains("damaged"));
     let (_, other) = PacketAccounting::new(5, Arrangement::Single).next(40);
     assert!(
-        ledger
+        accounting
             .arrive(&other)
             .unwrap_err()
             .contains("another connection")
     );
-    assert!(ledger.judge().unwrap_err().contains("2 packets"));
-    let (mut ledger, packets) = sent(Arrangement::Sends, 3);
-    ledger.arrive(&packets[1]).unwrap();
-    assert!(ledger.arrive(&packets[0]).is_err(), "backwards");
-    assert!(ledger.check_late(&packets[2], 8).is_ok());
-    assert!(ledger.check_late(&packets[2], 7).is_err(), "meant for it");
-    ledger.judge().unwrap();
+    assert!(accounting.judge().unwrap_err().contains("2 packets"));
+    let (mut accounting, packets) = sent(Arrangement::Sends, 3);
+    accounting.arrive(&packets[1]).unwrap();
+    assert!(accounting.arrive(&packets[0]).is_err(), "backwards");
+    assert!(accounting.check_late(&packets[2], 8).is_ok());
+    assert!(
+        accounting.check_late(&packets[2], 7).is_err(),
+        "meant for it"
+    );
+    accounting.judge().unwrap();
 }
 
 #[test]

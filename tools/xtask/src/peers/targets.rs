@@ -222,7 +222,7 @@ const UDP: &[&str] = &["udp-segments", "iperf3-udp"];
 
 const SHM: &[&str] = &["ucx", "ucx-put", "libfabric"];
 
-/// Every target of issue 8 in its order, those of RoCEv2 (issue 30), and those of shared memory (issue 31).
+/// Every target in the order of the table in docs/performance/peers.md: those of connections over TCP, of RoCEv2, and of shared memory.
 pub(crate) fn judge(results: &Results) -> Vec<Target> {
     let one = |at, ours, theirs: &[&str]| -> Vec<Ratio> {
         results.ratio(at, ours, theirs).into_iter().collect()

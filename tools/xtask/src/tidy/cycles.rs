@@ -29,7 +29,7 @@ const fn known(within: &'static [&'static str], files: usize) -> KnownCycle {
 /// The accepted cycles; the reasons are in docs/ARCHITECTURE.md, "Import cycles". The list only gets shorter, the numbers only smaller.
 const KNOWN: &[KnownCycle] = &[
     known(&["crates/engine/src/config"], 4),
-    known(&["crates/engine/src"], 40),
+    known(&["crates/engine/src"], 27),
     known(&["dropin/capi/src/abi"], 9),
     known(
         &["dropin/capi/src/cm/channel.rs", "dropin/capi/src/cm/id.rs"],

@@ -1,8 +1,9 @@
-//! Tests wait for events, not for time: a sleep in test code needs its reason beside it.
-//! The reason is a comment `// real time: …` on the line of the call or directly above. Waits for a condition are functions of
-//! `verbena-testing`, which end when the condition holds.
+//! Tests wait for events, not for time: a sleep in test code needs its reason beside it, and so does an upper bound on elapsed time, which a
+//! busy machine exceeds. The reason is a comment `// real time: …` on the line or directly above the statement. Waits for a condition are
+//! functions of `verbena-testing`, which end when the condition holds. Limits that only end a test that hangs need no reason: constants,
+//! and [`HANGS`] or more.
 
-use super::rust::{blank_tests, line_of, words};
+use super::rust::{blank_tests, is_word, line_of, words};
 use super::{Finding, TextFile};
 
 const RULE: &str = "waits";
@@ -10,6 +11,9 @@ const RULE: &str = "waits";
 const REASON: &str = "// real time: ";
 /// Modules whose `sleep` waits for real time: of the standard library, and of tokio.
 const MODULES: &[&str] = &["thread::", "time::"];
+
+/// Seconds after which a test hangs.
+const HANGS: u64 = 10;
 
 pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
     let is_example = file.path.split('/').any(|part| part == "examples");
@@ -42,7 +46,77 @@ pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
         };
         findings.push(Finding::new(&file.path, line, RULE, sentence));
     }
+    for at in upper_bounds(&file.code) {
+        // Not in code outside tests, as above.
+        let is_product = product.get(at..).is_some_and(|rest| !rest.starts_with(' '));
+        let line = line_of(&file.code, at);
+        let first = line_of(&file.code, statement(&file.code, at));
+        if !is_product && !has_reason(&lines, line) && !has_reason(&lines, first) {
+            let sentence =
+                "a busy machine exceeds this time: count events, or say `// real time: <reason>`";
+            findings.push(Finding::new(&file.path, line, RULE, sentence));
+        }
+    }
     findings
+}
+
+/// Where code compares elapsed time, or a variable that was set to it, with a short upper bound; not as the condition of a loop or a branch.
+fn upper_bounds(code: &str) -> Vec<usize> {
+    const CALL: &str = "elapsed()";
+    let mut found = Vec::new();
+    for at in words(code, "elapsed") {
+        let begin = statement(code, at);
+        let before = code[begin..at].trim_start();
+        let is_condition = ["while ", "if "]
+            .iter()
+            .any(|word| before.starts_with(word));
+        let Some(behind) = code[at..].strip_prefix(CALL) else {
+            continue;
+        };
+        if is_short_bound(behind) && !is_condition {
+            found.push(at);
+        }
+        let name = before
+            .strip_prefix("let ")
+            .and_then(|rest| rest.split_once(" = "));
+        let Some((name, _)) = name.filter(|_| behind.starts_with(';')) else {
+            continue;
+        };
+        // Until the end of the function.
+        let end = code[at..].find("\n}").map_or(code.len(), |end| at + end);
+        let uses = words(&code[at..end], name).map(|offset| at + offset);
+        found.extend(uses.filter(|&at| {
+            let is_asserted = code[statement(code, at)..at].contains("assert!(");
+            is_asserted && is_short_bound(&code[at + name.len()..])
+        }));
+    }
+    found
+}
+
+/// Where the statement that contains the position begins.
+fn statement(code: &str, position: usize) -> usize {
+    let before = &code[..position];
+    let end = before.rfind([';', '{', '}']).map_or(0, |end| end + 1);
+    end + before[end..].len() - before[end..].trim_start().len()
+}
+
+/// Whether a comparison follows, with less than [`HANGS`] that is not a constant.
+fn is_short_bound(behind: &str) -> bool {
+    let Some(bound) = behind.trim_start().strip_prefix('<') else {
+        return false;
+    };
+    let bound = bound.trim_start_matches('=').trim_start();
+    let path_end = bound
+        .find(|c: char| !is_word(c) && c != ':')
+        .unwrap_or(bound.len());
+    let (path, rest) = bound.split_at(path_end);
+    let name = path.rsplit("::").next().unwrap_or_default();
+    let is_constant = !name.contains(|c: char| c.is_ascii_lowercase()) && !rest.starts_with('.');
+    let seconds = bound
+        .strip_prefix("Duration::from_secs(")
+        .and_then(|rest| rest.split_once(')'))
+        .and_then(|(number, _)| number.parse::<u64>().ok());
+    !is_constant && seconds.is_none_or(|seconds| seconds < HANGS)
 }
 
 /// Whether the code ends within a `use` of one of the modules.
@@ -112,6 +186,45 @@ mod tests {
             "// Until it is done.\nthread::sleep(LONG);",
         ] {
             assert_eq!(count(TEST, text), 1, "{text}");
+        }
+    }
+
+    /// The text as the body of a function.
+    fn body(text: &str) -> String {
+        format!("fn f() {{\n{text}\n}}\n")
+    }
+
+    #[test]
+    fn short_upper_bounds_are_found() {
+        for (before, text) in [
+            ("", "assert!(start.elapsed() < Duration::from_secs(4));"),
+            ("", "assert!(\nstart.elapsed() <= limit,\n\"late\"\n);"),
+            ("", "let prompt = start.elapsed() < LIMIT.min(other);"),
+            (
+                "let took = start.elapsed();",
+                "assert!(took < limit, \"{took:?}\");",
+            ),
+        ] {
+            let test = body(&format!("{before}\n{text}"));
+            assert_eq!(count(TEST, &test), 1, "{text}");
+            assert_eq!(count("crates/a/src/b.rs", &test), 0, "not a test");
+            let test = body(&format!("{before}\n// real time: a reason.\n{text}"));
+            assert_eq!(count(TEST, &test), 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_of_hanging_tests_and_lower_bounds_are_allowed() {
+        for text in [
+            "assert!(start.elapsed() < PATIENCE);",
+            "assert!(start.elapsed() < testing::LONG / 2, \"never\");",
+            "assert!(start.elapsed() < Duration::from_secs(60));",
+            "assert!(start.elapsed() >= Duration::from_secs(1));",
+            "while start.elapsed() < Duration::from_millis(5) {}",
+            "let took = start.elapsed();\nassert!(took > Duration::from_secs(1));",
+            "let took = start.elapsed();\nif took < Duration::from_secs(1) {}",
+        ] {
+            assert_eq!(count(TEST, &body(text)), 0, "{text}");
         }
     }
 

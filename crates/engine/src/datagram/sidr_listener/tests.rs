@@ -97,7 +97,7 @@ fn refused_or_dropped_sidr_request_is_rejected() {
     let engine = engine();
     let (listener, inquiries) = open(&engine, 4);
     for said in [&b"no"[..], b""] {
-        let (_asking, answers) = query(&engine, listener.local_addr(), b"");
+        let (_query, answers) = query(&engine, listener.local_addr(), b"");
         let request = inquiries.recv_timeout(LONG).unwrap();
         if said.is_empty() {
             drop(request);
@@ -116,7 +116,7 @@ fn refused_or_dropped_sidr_request_is_rejected() {
 fn sidr_request_before_listen_is_answered_later() {
     let engine = engine();
     let listener = engine.bind_sidr_listener(loopback_addr()).unwrap();
-    let (_asking, answers) = query(&engine, listener.local_addr(), b"early");
+    let (_query, answers) = query(&engine, listener.local_addr(), b"early");
     wait_readable("the request arrives", &listener.0.socket);
     let accept = |request: SidrRequest| request.accept(endpoint(), b"").unwrap();
     listener.listen(1, accept).unwrap();
@@ -165,7 +165,7 @@ fn unanswered_sidr_request_is_repeated_then_times_out() {
     let engine = engine();
     let silent = UdpSocket::bind(loopback_addr()).unwrap();
     silent.set_read_timeout(Some(LONG)).unwrap();
-    let (_asking, answers) = query(&engine, silent.local_addr().unwrap(), b"");
+    let (_query, answers) = query(&engine, silent.local_addr().unwrap(), b"");
     let first = receive(&silent);
     for _ in 1..6 {
         assert_eq!(receive(&silent), first, "the same question again");
@@ -296,7 +296,7 @@ fn kept_sidr_replies_expire() {
 fn sidr_request_outlives_its_listener() {
     let engine = engine();
     let (listener, inquiries) = open(&engine, 1);
-    let (_asking, answers) = query(&engine, listener.local_addr(), b"");
+    let (_query, answers) = query(&engine, listener.local_addr(), b"");
     let request = inquiries.recv_timeout(LONG).unwrap();
     drop(listener);
     request.accept(endpoint(), b"").unwrap();
@@ -307,7 +307,7 @@ fn sidr_request_outlives_its_listener() {
 fn shutdown_closes_pending_sidr_queries() {
     let asker = engine();
     let silent = UdpSocket::bind(loopback_addr()).unwrap();
-    let (_asking, answers) = query(&asker, silent.local_addr().unwrap(), b"");
+    let (_query, answers) = query(&asker, silent.local_addr().unwrap(), b"");
     asker.shut_down(Duration::ZERO).unwrap();
     let error = answers.recv_timeout(LONG).unwrap().unwrap_err();
     assert!(matches!(error, Error::Closed), "{error}");
@@ -332,7 +332,7 @@ fn too_long_sidr_private_data_is_refused() {
             limit: 255
         }
     ));
-    let (_asking, answers) = query(&engine, listener.local_addr(), &long[1..]);
+    let (_query, answers) = query(&engine, listener.local_addr(), &long[1..]);
     let request = inquiries.recv_timeout(LONG).unwrap();
     assert_eq!(request.private_data().len(), 255);
     assert!(request.accept(endpoint(), &long).is_err());

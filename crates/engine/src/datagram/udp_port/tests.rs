@@ -43,7 +43,10 @@ fn blocked(engine: &Engine, cq: &crate::CompletionQueue) -> UdPair {
         ud.post_sends(&[wr]).unwrap();
     }
     // On the `nic` object directly, so that no thread transmits.
-    assert!(ud.member.qp.modify(QpState::Rts, &mut Outbox::new()));
+    ud.member
+        .qp
+        .modify(QpState::Rts, &mut Outbox::new())
+        .unwrap();
     assert_eq!(ud.view().sends, 10);
     ud
 }
@@ -82,12 +85,18 @@ fn failed_retry_pauses_then_resumes_blocked_sends() {
     let cq = engine.create_cq(100).unwrap();
     let ud = blocked(&engine, &cq);
     // In SQD it does not send, as if sends found no room although the socket polls writable.
-    assert!(ud.member.qp.modify(QpState::Sqd, &mut Outbox::new()));
+    ud.member
+        .qp
+        .modify(QpState::Sqd, &mut Outbox::new())
+        .unwrap();
     let udp_port = &ud.member.udp_ports[0];
     udp_port.resume_when_writable(&ud.member);
     let until = sys::now() + Duration::from_secs(10);
     sys::wait(until, || udp_port.state.lock().blocked.is_empty());
-    assert!(ud.member.qp.modify(QpState::Rts, &mut Outbox::new()));
+    ud.member
+        .qp
+        .modify(QpState::Rts, &mut Outbox::new())
+        .unwrap();
     udp_port.resume_when_writable(&ud.member);
     sys::wait(until, || ud.view().sends == 0);
     assert_eq!(ud.view().counters.sent, 10);

@@ -3,13 +3,17 @@
 
 use super::*;
 
+fn no_engine() -> Weak<dyn HandlerHost> {
+    Weak::<crate::core::Core>::new()
+}
+
 fn first() -> u16 {
     sys::processors().unwrap()[0]
 }
 
 #[test]
 fn thread_that_fails_to_start_is_not_kept() {
-    let (all_threads, core) = (HandlerThreads::default(), Weak::new());
+    let (all_threads, core) = (HandlerThreads::default(), no_engine());
     for processor in 4000..4100 {
         let refused = all_threads.index_for(&core, &[processor], Class::Normal);
         assert!(
@@ -26,7 +30,7 @@ fn thread_that_fails_to_start_is_not_kept() {
 /// A thread that found the group a moment before it ended must serve the signal itself.
 #[test]
 fn stopped_threads_take_no_signal() {
-    let (all_threads, core) = (HandlerThreads::default(), Weak::new());
+    let (all_threads, core) = (HandlerThreads::default(), no_engine());
     let at = all_threads
         .index_for(&core, &[first()], Class::Normal)
         .unwrap();

@@ -150,15 +150,15 @@ impl Group {
     /// The member has a doorbell from now on.
     pub(crate) fn watch_doorbell(&self, member: &dyn Member) -> sys::Result<()> {
         match member.doorbell() {
-            Some(bell) => self.poller.add(bell, member.token(), Interest::READ),
+            Some(doorbell) => self.poller.add(doorbell, member.token(), Interest::READ),
             None => Ok(()),
         }
     }
 
     pub(crate) fn leave(&self, member: &dyn Member) {
         self.unwatch(member);
-        if let Some(bell) = member.doorbell() {
-            let _ = self.poller.remove(bell);
+        if let Some(doorbell) = member.doorbell() {
+            let _ = self.poller.remove(doorbell);
         }
         let gone = {
             let mut members = self.members.write();
@@ -174,7 +174,7 @@ impl Group {
         self.crowded.store(crowded, Ordering::Relaxed);
         let possible = !members.list.is_empty();
         self.poll_sleep.possible.store(possible, Ordering::Relaxed);
-        let can_gather = !crowded && members.list.iter().any(|one| one.can_coalesce());
-        self.coalescing.allow(can_gather);
+        let can_coalesce = !crowded && members.list.iter().any(|one| one.can_coalesce());
+        self.coalescing.allow(can_coalesce);
     }
 }

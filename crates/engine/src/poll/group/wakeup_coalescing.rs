@@ -40,21 +40,21 @@ impl Group {
     /// For a thread that is about to sleep with the group: true if members coalesce, so that it must sleep for [`COALESCING_DELAY`] at most, and
     /// must end it with [`end_coalescing`](Group::end_coalescing) before it sleeps again.
     pub(crate) fn begin_coalescing(&self) -> bool {
-        let gathering = &self.coalescing;
-        if !gathering.allowed.load(Ordering::Relaxed) {
+        let coalescing = &self.coalescing;
+        if !coalescing.allowed.load(Ordering::Relaxed) {
             return false;
         }
         if !self.awaits_several() {
             return false;
         }
-        let mut attempts = gathering.backoff.lock();
+        let mut attempts = coalescing.backoff.lock();
         if !attempts.should_attempt() {
             attempts.skip();
             return false;
         }
         drop(attempts);
         // Set first, and cleared by the one thread that ends it: another sleeper may wake at any time.
-        gathering.is_on.store(true, Ordering::SeqCst);
+        coalescing.is_on.store(true, Ordering::SeqCst);
         let mut any = false;
         self.each_few(&self.few(), |member, out| {
             any |= member.begin_coalescing(out);
@@ -86,8 +86,9 @@ impl Group {
 
     /// Ends coalescing.
     pub(crate) fn end_coalescing(&self) {
-        let gathering = &self.coalescing;
-        if gathering.is_on.load(Ordering::SeqCst) && gathering.is_on.swap(false, Ordering::SeqCst) {
+        let coalescing = &self.coalescing;
+        if coalescing.is_on.load(Ordering::SeqCst) && coalescing.is_on.swap(false, Ordering::SeqCst)
+        {
             self.each_few(&self.few(), |member, out| member.end_coalescing(out));
         }
     }

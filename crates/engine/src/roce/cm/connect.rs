@@ -11,12 +11,12 @@ use verbena_roce::cm::{Accepted, CmTimers, CommunicationId};
 use verbena_wire::roce::cm::{CmPath, CmaHeader, Req};
 use verbena_wire::roce::{DEFAULT_PKEY, Psn, Qpn};
 
-use super::table::{Asking, Ends};
+use super::table::{Ends, OutgoingRequest};
 use super::{RoceCm, terms};
 use crate::connection::{Done, Options};
 use crate::core::Core;
 use crate::error::Error;
-use crate::notify::pipeline::catch_panic;
+use crate::guard::catch_panic;
 use crate::sys;
 
 /// Bytes of private data for the program in a REQ.
@@ -60,7 +60,7 @@ impl RoceCm {
         let cm = RoceCm::of(core)?;
         let (ird, ord) = options.depths((core.config.ird, core.config.ord));
         let attr = *options.attr.lock();
-        let asking = Asking {
+        let outgoing = OutgoingRequest {
             service,
             mtu,
             receive_psn: Psn::wrapping((random >> 16) as u32),
@@ -77,7 +77,7 @@ impl RoceCm {
             dst: to.ip(),
         };
         let mut private = header.emit().to_vec();
-        private.extend_from_slice(&asking.options.private_data);
+        private.extend_from_slice(&outgoing.options.private_data);
         let (now, transaction) = (sys::now(), sys::random_u64()?);
         cm.with_table(core, |table| {
             let req = Req {
@@ -86,19 +86,19 @@ impl RoceCm {
                 ca_guid: cm.ca_guid,
                 qkey: 0,
                 qpn,
-                responder_resources: asking.ird,
-                initiator_depth: asking.ord,
+                responder_resources: outgoing.ird,
+                initiator_depth: outgoing.ord,
                 remote_response_timeout: RESPONSE_TIMEOUT,
                 transport: terms::transport_of(service),
                 flow_control: false,
-                starting_psn: asking.receive_psn,
+                starting_psn: outgoing.receive_psn,
                 local_response_timeout: RESPONSE_TIMEOUT,
                 retry_count: terms::RETRY_COUNT,
                 pkey: DEFAULT_PKEY,
                 mtu: mtu.code(),
                 rnr_retry_count: terms::rnr_code(attr.rnr_retry),
                 max_cm_retries: CM_RETRIES,
-                srq: asking.options.qp.init().srq.is_some(),
+                srq: outgoing.options.qp.init().srq.is_some(),
                 primary: CmPath {
                     local_lid: PERMISSIVE_LID,
                     remote_lid: PERMISSIVE_LID,
@@ -106,14 +106,14 @@ impl RoceCm {
                     remote_gid: gid_of(to.ip()),
                     traffic_class: attr.traffic_class.unwrap_or(0),
                     hop_limit: HOP_LIMIT,
-                    ack_timeout: terms::timeout_code(asking.timeout),
+                    ack_timeout: terms::timeout_code(outgoing.timeout),
                     ..CmPath::default()
                 },
                 alternate: CmPath::default(),
                 private: &private,
             };
             let id = CommunicationId::connect(&req, transaction, CmTimers::default(), now);
-            table.ask(id, ends, transaction, asking, (now, now + limit));
+            table.ask(id, ends, transaction, outgoing, (now, now + limit));
             Ok(())
         })
     }
@@ -121,25 +121,25 @@ impl RoceCm {
     /// The peer has accepted.
     pub(super) fn attach(&self, core: &Arc<Core>, local_id: u32, rep: Accepted) {
         let begun = self.with_table(core, |table| table.begin_attach(local_id));
-        let Some((ends, asking)) = begun else {
+        let Some((ends, outgoing)) = begun else {
             return;
         };
         let settings = Settings {
-            service: asking.service,
-            mtu: asking.mtu,
+            service: outgoing.service,
+            mtu: outgoing.mtu,
             dest_qpn: rep.qpn,
             send_psn: rep.starting_psn,
-            receive_psn: asking.receive_psn,
-            initiator_depth: asking.ord.min(rep.responder_resources),
-            responder_resources: asking.ird,
-            timeout: asking.timeout,
+            receive_psn: outgoing.receive_psn,
+            initiator_depth: outgoing.ord.min(rep.responder_resources),
+            responder_resources: outgoing.ird,
+            timeout: outgoing.timeout,
             retry_count: terms::RETRY_COUNT,
             is_lossy: true,
             rnr_retry: rep.rnr_retry_count,
         };
-        let Asking {
+        let OutgoingRequest {
             options, qpn, done, ..
-        } = asking;
+        } = outgoing;
         let attached = super::attach_qp(core, &options, qpn, ends, &settings);
         let now = sys::now();
         let is_connected = self.with_table(core, |table| {

@@ -12,7 +12,7 @@ use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_wire::roce::cm::{Rej, RejReason, Rep};
 use verbena_wire::roce::{Packet, Psn, Qpn};
 
-use super::table::{Asked, Ends, gone};
+use super::table::{Ends, IncomingRequest, gone};
 use super::{RoceCm, terms};
 use crate::connection::Done;
 use crate::core::Core;
@@ -166,7 +166,7 @@ impl RoceRequest {
     }
 
     /// An error, and a rejection with its reason, if the queue pair or the path does not suit the request.
-    fn check_path(&self, qp: &QueuePair, asked: &Asked) -> Result<(), Error> {
+    fn check_path(&self, qp: &QueuePair, asked: &IncomingRequest) -> Result<(), Error> {
         let Ends { local, peer } = self.ends;
         let refuse = |reason| {
             self.answer(reason, &[]);

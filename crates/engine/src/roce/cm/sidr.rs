@@ -18,7 +18,7 @@ use super::table::{Action, rejected_service};
 use super::{RoceCm, ServiceGuard};
 use crate::core::Core;
 use crate::error::Error;
-use crate::notify::pipeline::catch_panic;
+use crate::guard::catch_panic;
 use crate::sys;
 
 /// Bytes of private data for the program in a request.

@@ -72,8 +72,8 @@ pub(super) enum Action {
     Call(Box<dyn FnOnce() + Send>),
 }
 
-/// What this side has asked for.
-pub(super) struct Asking {
+/// A connection request of this side.
+pub(super) struct OutgoingRequest {
     pub(super) options: Options,
     /// Our queue pair on the wire.
     pub(super) qpn: Qpn,
@@ -87,9 +87,9 @@ pub(super) struct Asking {
     pub(super) timeout: Option<Duration>,
 }
 
-/// What the peer has asked for.
+/// A connection request of the peer.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct IncomingRequest {
     pub(super) qpn: Qpn,
     pub(super) service: Service,
     pub(super) mtu: Mtu,
@@ -106,11 +106,11 @@ pub(super) struct Asked {
 /// What an identifier is used for.
 enum Role {
     /// This side waits for the answer to its request.
-    Asking(Box<Asking>),
+    Requesting(Box<OutgoingRequest>),
     /// The queue pair is being attached.
     Attaching,
     /// The program decides about a request.
-    Deciding(Box<Asked>),
+    Deciding(Box<IncomingRequest>),
     /// The program has accepted, and the peer has not confirmed.
     Accepted {
         qp: Weak<Qp>,
@@ -264,12 +264,12 @@ impl Table {
         id: CommunicationId,
         ends: Ends,
         transaction: u64,
-        asking: Asking,
+        outgoing: OutgoingRequest,
         (now, limit): (Time, Time),
     ) {
-        let (local_id, number) = (id.local_id(), asking.options.qp.number());
-        let qpn = asking.qpn;
-        let role = Role::Asking(Box::new(asking));
+        let (local_id, number) = (id.local_id(), outgoing.options.qp.number());
+        let qpn = outgoing.qpn;
+        let role = Role::Requesting(Box::new(outgoing));
         let mut entry = Entry::new(id, ends, transaction, role, now);
         entry.qp = Some((qpn, number));
         entry.limit = Some(limit);
@@ -301,7 +301,7 @@ impl Table {
         id: CommunicationId,
         ends: Ends,
         transaction: u64,
-        asked: Asked,
+        asked: IncomingRequest,
         acceptor: Weak<Acceptor>,
         (now, limit): (Time, Time),
     ) {
@@ -403,7 +403,7 @@ impl Table {
             }
             match entry.role {
                 Role::Closed => self.remove(local_id),
-                Role::Asking(_) | Role::Deciding(_) => self.give_up(local_id, now),
+                Role::Requesting(_) | Role::Deciding(_) => self.give_up(local_id, now),
                 _ => self.schedule(local_id),
             }
         }
@@ -473,8 +473,8 @@ impl Table {
         };
         let mut report = |done, result| self.actions.push_back(Action::Report { done, result });
         let ended = match core::mem::replace(&mut entry.role, Role::Closed) {
-            Role::Asking(asking) => {
-                report(asking.done, Err(error));
+            Role::Requesting(outgoing) => {
+                report(outgoing.done, Err(error));
                 None
             }
             // The thread that attaches it finds that it has ended.
@@ -507,7 +507,7 @@ impl Table {
     }
 
     /// What the peer asks for, if the program has not decided yet.
-    pub(super) fn asked(&self, local_id: u32) -> Option<(Ends, &Asked)> {
+    pub(super) fn asked(&self, local_id: u32) -> Option<(Ends, &IncomingRequest)> {
         let entry = self.ids.get(&local_id)?;
         match &entry.role {
             Role::Deciding(asked) if entry.id.state() == State::Deciding => {
@@ -574,10 +574,10 @@ impl Table {
     }
 
     /// Takes the request of this side, whose queue pair is attached now. `None` if it has ended.
-    pub(super) fn begin_attach(&mut self, local_id: u32) -> Option<(Ends, Asking)> {
+    pub(super) fn begin_attach(&mut self, local_id: u32) -> Option<(Ends, OutgoingRequest)> {
         let entry = self.ids.get_mut(&local_id)?;
         match core::mem::replace(&mut entry.role, Role::Attaching) {
-            Role::Asking(asking) => Some((entry.ends, *asking)),
+            Role::Requesting(outgoing) => Some((entry.ends, *outgoing)),
             other => {
                 entry.role = other;
                 None
@@ -626,10 +626,10 @@ impl Table {
         let mut was_there = true;
         let closed = || Err(Error::Closed);
         match core::mem::replace(&mut entry.role, Role::Closed) {
-            Role::Asking(asking) => {
-                let (done, result) = (asking.done, closed());
+            Role::Requesting(outgoing) => {
+                let (done, result) = (outgoing.done, closed());
                 self.actions.push_back(Action::Report { done, result });
-                let qp = Arc::downgrade(&asking.options.qp);
+                let qp = Arc::downgrade(&outgoing.options.qp);
                 if entry.disconnect(now) {
                     entry.role = Role::Closing { qp };
                 } else {

@@ -20,7 +20,7 @@ impl TempDir {
     }
 
     fn path(&self) -> PathBuf {
-        self.0.join("hatch")
+        self.0.join("listener")
     }
 }
 
@@ -55,10 +55,10 @@ fn listener_accepts_and_removes_its_path() {
     let mut visitor = FdChannel::connect(&path).unwrap();
     let mut host = handover_listener.accept(LONG).unwrap().unwrap();
     visitor
-        .send(b"knock", &[handover_listener.as_fd()])
+        .send(b"hello", &[handover_listener.as_fd()])
         .unwrap();
     let (bytes, came) = host.receive().unwrap();
-    assert_eq!((&bytes[..], came.len()), (&b"knock"[..], 1));
+    assert_eq!((&bytes[..], came.len()), (&b"hello"[..], 1));
     drop(came);
     assert_eq!(handover_listener.path(), path);
     drop(handover_listener);
@@ -170,7 +170,7 @@ fn directory_lock_does_not_block_bind() {
 #[test]
 fn lock_file_open_to_others_is_refused() {
     let directory = TempDir::new("open-lock");
-    let lock = directory.0.join("hatch.lock");
+    let lock = directory.0.join("listener.lock");
     std::fs::write(&lock, "").unwrap();
     std::fs::set_permissions(&lock, PermissionsExt::from_mode(0o666)).unwrap();
     let refused = HandoverListener::bind(&directory.path()).unwrap_err();
@@ -178,7 +178,7 @@ fn lock_file_open_to_others_is_refused() {
     assert!(lock.exists(), "it is not ours to remove");
 }
 
-const OTHER_USER_ROLE: &str = "VERBENA_TEST_KNOCK";
+const OTHER_USER_ROLE: &str = "VERBENA_TEST_CONNECT";
 
 #[test]
 fn as_other_user() {

@@ -1,5 +1,5 @@
 //! A simulated wake-up counter that can be polled by descriptor or waited for.
-//! A plain bell is cleared as a whole, a counting one gives one ring to each reader.
+//! A plain doorbell is cleared as a whole, a counting one gives one ring to each reader.
 
 use core::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// A bell that is rung or not: a read takes all rings at once.
+    /// A doorbell that is rung or not: a read takes all rings at once.
     pub fn new() -> Result<Doorbell> {
         Doorbell::with(false)
     }
@@ -51,7 +51,7 @@ impl Doorbell {
         wake();
     }
 
-    /// Takes the rings without blocking: all, or one of a counting bell; zero if there are none.
+    /// Takes the rings without blocking: all, or one of a counting doorbell; zero if there are none.
     pub fn clear(&self) -> u64 {
         point();
         with(|world| match world.event(self.fd.raw()) {
@@ -65,7 +65,7 @@ impl Doorbell {
         })
     }
 
-    /// Waits until the bell is rung and takes it; false at the timeout.
+    /// Waits until the doorbell is rung and takes it; false at the timeout.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
         let deadline = timeout.map(|timeout| now() + timeout);
         let fd = self.fd.raw();

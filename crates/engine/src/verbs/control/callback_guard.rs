@@ -2,7 +2,7 @@
 
 use super::ControlCallback;
 use crate::error::Error;
-use crate::notify::pipeline::catch_panic;
+use crate::guard::catch_panic;
 
 /// A callback that is called once, also if its request panics.
 pub(super) struct CallbackGuard(pub(super) Option<ControlCallback>);

@@ -106,7 +106,7 @@ fn hostile_handshakes_are_closed() {
     let to = acceptor.local_addr().unwrap();
     // Far from its time limit: what is closed is closed because of its bytes.
     let patient = Side::new(&[&psk(ONE)[1..], &[("startup_timeout", "600s")]].concat());
-    let patient_door = patient.engine.listen(loopback(), 16).unwrap();
+    let patient_listener = patient.engine.listen(loopback(), 16).unwrap();
     let hello = client_hello();
     let garbage: Vec<u8> = pattern(40_000, 9);
     // A record with the greatest length, and a handshake message of the greatest length in many records.
@@ -121,7 +121,7 @@ fn hostile_handshakes_are_closed() {
         &[21, 3, 3, 0, 2, 2, 40],
     ];
     for bytes in cases {
-        let mut raw = TcpStream::connect(patient_door.local_addr().unwrap()).unwrap();
+        let mut raw = TcpStream::connect(patient_listener.local_addr().unwrap()).unwrap();
         // The connection may be closed while this is written.
         let _ = raw.write_all(bytes);
         read_to_end(&raw);

@@ -51,7 +51,7 @@ impl World {
             });
             let pair = (client.unwrap(), server.unwrap());
             for (qp, role) in [(&pair.0, Role::Initiator), (&pair.1, Role::Responder)] {
-                qp.modify(QpState::Init, &mut world.out);
+                qp.modify(QpState::Init, &mut world.out).unwrap();
                 let setup = Setup {
                     qp_type,
                     ..Setup::default()
@@ -209,7 +209,7 @@ fn destroyed_queue_pair_completes_nothing() {
     assert!(world.servers.destroy_qp(gone.number(), out).is_err());
     assert_eq!(world.received(), [(left, 11)]);
     // A handle still exists: nothing can be done with it any more.
-    assert!(!gone.modify(QpState::Init, out) && !gone.modify(QpState::Err, out));
+    assert!(gone.modify(QpState::Init, out).is_err() && gone.modify(QpState::Err, out).is_err());
     assert!(!gone.attach(stream(Role::Responder, Setup::default()), true, out));
     feed(&gone, &[1; 100], Time::ZERO, out);
     gone.handle_eof(true, out);
@@ -247,7 +247,7 @@ fn cq_overflow_fails_every_attached_queue_pair() {
     let pd = world.pairs[0].1.init().pd;
     let cq = world.servers.create_cq(10).unwrap().number();
     let bystander = world.servers.create_qp(new_qp(pd, cq)).unwrap();
-    bystander.modify(QpState::Init, &mut world.out);
+    bystander.modify(QpState::Init, &mut world.out).unwrap();
     for id in 0..2 {
         world.receive(id);
         world.send(0, id);

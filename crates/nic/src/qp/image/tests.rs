@@ -247,7 +247,7 @@ fn refused_departure_leaves_queue_pair_working() {
         .unwrap_err();
     assert_eq!(refused, MigrateRefusal::State(QpState::Reset));
     let mut failed = Pair::roce();
-    failed.a.qp.modify(QpState::Err, &mut failed.a.out);
+    failed.a.qp.modify(QpState::Err, &mut failed.a.out).unwrap();
     let refused = failed
         .a
         .qp

@@ -142,7 +142,7 @@ fn flushed_request_releases_its_memory() {
     let stag = revocable(&mut pair, 900);
     let begun = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
     crate::testing::feed(&pair.b.qp, &begun, pair.now, &mut pair.b.out);
-    assert!(pair.a.qp.modify(QpState::Err, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Err, &mut pair.a.out).unwrap();
     assert_eq!(pair.a.statuses(), [(1, Status::WrFlushErr)]);
     pair.a.tpt.deregister(stag).unwrap();
     pair.run();

@@ -376,7 +376,7 @@ fn graceful_iwarp_close_returns_to_init() {
         personality: Personality::Iwarp,
         ..Setup::default()
     });
-    assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Sqd, &mut pair.a.out).unwrap();
     pair.run();
     assert_eq!(pair.a.qp.state(), QpState::Closing);
     assert_eq!(pair.b.qp.state(), QpState::Closing);
@@ -388,7 +388,10 @@ fn graceful_iwarp_close_returns_to_init() {
         personality: Personality::Iwarp,
         ..Setup::default()
     });
-    assert!(pair.a.qp.modify(QpState::Terminate, &mut pair.a.out));
+    pair.a
+        .qp
+        .modify(QpState::Terminate, &mut pair.a.out)
+        .unwrap();
     pair.run();
     pair.a.qp.handle_closed(&mut pair.a.out);
     assert_eq!(pair.a.qp.state(), QpState::Err);
@@ -441,13 +444,13 @@ fn dead_peer_fails_waiting_requests() {
 #[test]
 fn posts_to_failed_queue_pair_are_flushed() {
     let mut pair = Pair::roce();
-    assert!(pair.a.qp.modify(QpState::Err, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Err, &mut pair.a.out).unwrap();
     pair.a.post(1, SEND, &[]);
     pair.a.receive(2, &[]);
     assert_eq!(pair.a.statuses(), [(1, Status::WrFlushErr)]);
     let received = pair.a.received();
     assert_eq!((received[0].id, received[0].op), (2, WcOp::Receive));
-    assert!(pair.a.qp.modify(QpState::Reset, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Reset, &mut pair.a.out).unwrap();
     assert_eq!(pair.a.qp.outstanding(), (0, 0));
     assert_eq!(pair.a.qp.cause(), None);
 }
@@ -483,7 +486,7 @@ fn error_state_raises_last_wqe_without_srq_flush() {
         ..Setup::default()
     });
     pair.b.receive(1, &[]);
-    assert!(pair.b.qp.modify(QpState::Err, &mut pair.b.out));
+    pair.b.qp.modify(QpState::Err, &mut pair.b.out).unwrap();
     assert!(pair.b.received().is_empty());
     assert!(pair.b.events().contains(&Event::LastWqe { qp: 2 }));
     assert_eq!(pair.b.srq.as_ref().unwrap().len(), 1);
@@ -575,7 +578,7 @@ fn error_state_sends_pending_acknowledgements() {
     pair.a.post(1, SEND, &[]);
     let bytes = transmit(&pair.a.qp, 9000, pair.now, &mut pair.a.out);
     feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
-    assert!(pair.b.qp.modify(QpState::Err, &mut pair.b.out));
+    pair.b.qp.modify(QpState::Err, &mut pair.b.out).unwrap();
     let mut io = MemoryCarrier::with_room(9000);
     let (qp, out) = (&pair.b.qp, &mut pair.b.out);
     let sent = qp.try_transmit(&mut io, Acks::Piggyback, pair.now, out);

@@ -105,7 +105,7 @@ fn acknowledgements_survive_a_dropped_frame() {
         feed(&pair.a.qp, &bytes, pair.now, &mut pair.a.out);
         pair.a.tpt.deregister(stag).unwrap();
         if flush {
-            pair.a.qp.modify(QpState::Err, &mut pair.a.out);
+            pair.a.qp.modify(QpState::Err, &mut pair.a.out).unwrap();
         }
         pair.run();
         match pair.b.qp.cause() {
@@ -258,7 +258,7 @@ fn broken_connection_can_be_closed() {
         pair.a.post(1, op, &gather);
         transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
         if failing {
-            pair.a.qp.modify(QpState::Err, &mut pair.a.out);
+            pair.a.qp.modify(QpState::Err, &mut pair.a.out).unwrap();
         }
         struct Broken;
         impl Carrier for Broken {
@@ -301,7 +301,7 @@ fn unfinished_shared_receive_returns_to_srq() {
         if destroy {
             pair.b.qp.retire(&mut pair.b.out);
         } else {
-            pair.b.qp.modify(QpState::Reset, &mut pair.b.out);
+            pair.b.qp.modify(QpState::Reset, &mut pair.b.out).unwrap();
         }
         assert_eq!(srq.len(), 2);
         let first = srq.take(77, &mut pair.b.out);
@@ -360,12 +360,12 @@ fn an_unreliable_connection_drains_without_its_peer() {
         let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 2500)]);
         pair.a.post(1, op, &gather);
         transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
-        assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+        pair.a.qp.modify(QpState::Sqd, &mut pair.a.out).unwrap();
         pair.a.post(2, op, &gather);
         pair.a.qp.handle_eof(reset, &mut pair.a.out);
         assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
         assert!(pair.a.events().contains(&Event::SqDrained { qp: 1 }));
-        assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+        pair.a.qp.modify(QpState::Rts, &mut pair.a.out).unwrap();
         assert_eq!(pair.a.statuses(), [(2, Status::Success)]);
     }
 }
@@ -397,7 +397,7 @@ fn with_markers_framed_payload_is_always_sent() {
         );
         transmit(&pair.a.qp, 0, pair.now, &mut pair.a.out);
         pair.a.tpt.deregister(stag).unwrap();
-        pair.a.qp.modify(QpState::Err, &mut pair.a.out);
+        pair.a.qp.modify(QpState::Err, &mut pair.a.out).unwrap();
         pair.run();
         // Complete frames without errors.
         assert_eq!(pair.b.qp.cause(), None, "{lead}");
@@ -441,13 +441,13 @@ fn drained_queue_raises_one_event() {
         events.iter().filter(|event| **event == fatal).count()
     };
     for id in [1, 3] {
-        assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+        pair.a.qp.modify(QpState::Sqd, &mut pair.a.out).unwrap();
         pair.a.post(id, op, &gather);
         pair.run();
         pair.a.post(id + 1, op, &gather);
         pair.run();
         assert_eq!(drained(pair.a.events()), 1);
-        assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+        pair.a.qp.modify(QpState::Rts, &mut pair.a.out).unwrap();
         pair.run();
         assert_eq!(pair.a.statuses().len(), 2);
         assert_eq!(drained(pair.a.events()), 0);

@@ -24,7 +24,8 @@ fn in_rtr(expected: u32) -> Pair {
         (&mut pair.b, psns(9, expected), Role::Responder),
     ] {
         let out = &mut side.out;
-        assert!(side.qp.modify(QpState::Init, out) && side.qp.modify(QpState::Rtr, out));
+        side.qp.modify(QpState::Init, out).unwrap();
+        side.qp.modify(QpState::Rtr, out).unwrap();
         side.qp.set_psns(psns, out);
         assert!(side.qp.attach(stream(role, Setup::default()), true, out));
         assert_eq!(side.qp.state(), QpState::Rtr);
@@ -36,7 +37,7 @@ fn in_rtr(expected: u32) -> Pair {
 #[test]
 fn rtr_queue_pair_receives_and_answers_reads() {
     let mut pair = in_rtr(7);
-    assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Rts, &mut pair.a.out).unwrap();
     pair.b.memory.write(0, b"there");
     let (to, sink) = ([pair.b.sge(100, 8)], [pair.a.sge(0, 5)]);
     pair.b.receive(1, &to);
@@ -54,7 +55,7 @@ fn rtr_queue_pair_receives_and_answers_reads() {
     assert_eq!(pair.b.received().len(), 1);
     assert_eq!(pair.b.qp.state(), QpState::Rtr);
     // It sends in RTS.
-    assert!(pair.b.qp.modify(QpState::Rts, &mut pair.b.out));
+    pair.b.qp.modify(QpState::Rts, &mut pair.b.out).unwrap();
     pair.a.receive(1, &[]);
     pair.b.post(3, SEND, &[]);
     pair.run();
@@ -66,7 +67,7 @@ fn posted_requests_wait_for_the_connection() {
     let mut pair = Pair::unconnected(Setup::default());
     for side in [&mut pair.a, &mut pair.b] {
         for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-            assert!(side.qp.modify(state, &mut side.out));
+            side.qp.modify(state, &mut side.out).unwrap();
         }
     }
     pair.b.receive(1, &[]);
@@ -88,7 +89,7 @@ fn posted_requests_wait_for_the_connection() {
 #[test]
 fn unexpected_peer_number_fails_queue_pair() {
     let mut pair = in_rtr(8);
-    assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Rts, &mut pair.a.out).unwrap();
     pair.run();
     assert_eq!(pair.b.qp.state(), QpState::Err);
     let cause = pair.b.qp.cause().unwrap();
@@ -104,7 +105,7 @@ fn with_required_nonce(demanded: [u64; 2]) -> Pair {
     ];
     for ((side, role), nonce) in sides.into_iter().zip(demanded) {
         for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-            assert!(side.qp.modify(state, &mut side.out));
+            side.qp.modify(state, &mut side.out).unwrap();
         }
         attach(side, role, nonce);
         side.receive(5, &[]);
@@ -158,7 +159,7 @@ fn wrong_demanded_nonce_fails_queue_pair() {
             (&mut pair.b, Role::Responder, demanded),
         ];
         for (side, role, nonce) in sides {
-            assert!(side.qp.modify(QpState::Init, &mut side.out));
+            side.qp.modify(QpState::Init, &mut side.out).unwrap();
             side.receive(5, &[]);
             let stream = stream(role, Setup::default());
             let out = &mut side.out;
@@ -200,7 +201,7 @@ fn failed_unproven_stream_leaves_requests_posted() {
 fn reset_drops_the_unproven_stream() {
     let mut pair = with_required_nonce([1, 1]);
     let b = &mut pair.b;
-    assert!(b.qp.modify(QpState::Reset, &mut b.out));
+    b.qp.modify(QpState::Reset, &mut b.out).unwrap();
     assert!(!b.qp.is_unauthenticated() && !b.qp.has_stream());
     let stream = stream(Role::Responder, Setup::default());
     let refused = b.qp.attach_unauthenticated(stream, 9, &mut b.out);

@@ -101,7 +101,7 @@ fn an_orderly_close_acknowledges_nothing_more() {
         // The peer lives and has executed nothing: its queue pair ends before it has reported that there was no receive.
         let mut pair_b = Pair::new(Setup::default());
         core::mem::swap(&mut pair.b, &mut pair_b.b);
-        pair.b.qp.modify(way, &mut pair.b.out);
+        pair.b.qp.modify(way, &mut pair.b.out).unwrap();
         let words = pair.b.qp.closing_bytes(&mut pair.b.out);
         assert!(!words.is_empty(), "{way:?}");
         let connection = Closed {
@@ -117,7 +117,7 @@ fn an_orderly_close_acknowledges_nothing_more() {
 #[test]
 fn closing_frames_are_last_and_unchanged() {
     let (mut pair, _) = executed(Setup::default(), 3);
-    pair.b.qp.modify(QpState::Err, &mut pair.b.out);
+    pair.b.qp.modify(QpState::Err, &mut pair.b.out).unwrap();
     let words = pair.b.qp.closing_bytes(&mut pair.b.out);
     assert!(!words.is_empty());
     assert!(transmit(&pair.b.qp, 777, pair.now, &mut pair.b.out).is_empty());
@@ -132,7 +132,7 @@ fn closing_frames_are_last_and_unchanged() {
 #[test]
 fn a_reset_queue_pair_acknowledges_what_it_executed() {
     let (mut pair, _) = executed(Setup::default(), 3);
-    pair.b.qp.modify(QpState::Reset, &mut pair.b.out);
+    pair.b.qp.modify(QpState::Reset, &mut pair.b.out).unwrap();
     let words = pair.b.qp.closing_bytes(&mut pair.b.out);
     let connection = Closed {
         input: words,

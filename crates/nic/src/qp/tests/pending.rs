@@ -422,9 +422,9 @@ fn reset_ends_waits_for_pending_memory() {
     let (to, number) = (pair.b.remote(0), pair.a.qp.number());
     pair.a.post(1, write(to), &[source.sge(64)]);
     pair.run();
-    assert!(pair.a.qp.modify(QpState::Err, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Err, &mut pair.a.out).unwrap();
     assert_eq!(pair.a.statuses(), [(1, Status::WrFlushErr)]);
-    pair.a.qp.modify(QpState::Reset, &mut pair.a.out);
+    pair.a.qp.modify(QpState::Reset, &mut pair.a.out).unwrap();
     let _memory = source.complete(&mut pair.a, &[number]);
     assert!(pair.a.statuses().is_empty());
 
@@ -434,7 +434,7 @@ fn reset_ends_waits_for_pending_memory() {
     pair.a.post(1, write(target.remote()), &[sge]);
     pair.run();
     let number = pair.b.qp.number();
-    assert!(pair.b.qp.modify(QpState::Reset, &mut pair.b.out));
+    pair.b.qp.modify(QpState::Reset, &mut pair.b.out).unwrap();
     assert_eq!(pair.b.qp.deadline(), None);
     let memory = target.complete(&mut pair.b, &[number]);
     assert_eq!(memory.read(0, 8), [0; 8], "bytes of that time are gone");

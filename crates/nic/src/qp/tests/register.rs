@@ -257,7 +257,7 @@ fn registration_can_be_retried_after_reactive_failure() {
             (3, Status::WrFlushErr),
         ];
         assert_eq!(pair.a.statuses(), ends, "{setup:?}");
-        assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+        pair.a.qp.modify(QpState::Rts, &mut pair.a.out).unwrap();
         pair.a.post(4, SendOp::LocalInvalidate(stag), &[]);
         pair.a.post(5, SendOp::Register(ticket), &[]);
         pair.a.post(6, write(to), &own);
@@ -309,7 +309,7 @@ fn rts_is_allowed_before_earlier_requests_end() {
     pair.a.post(2, SendOp::Register(ticket), &[]);
     pair.a.post(3, SEND, &[]);
     pair.run();
-    assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Rts, &mut pair.a.out).unwrap();
     pair.a.post(4, SEND, &[]);
     pair.run();
     assert!(pair.a.statuses().is_empty());
@@ -381,7 +381,7 @@ fn an_anticipatory_failure_ends_the_connection() {
             assert_eq!((pair.a.qp.state(), pair.b.qp.state()), (ends, ends));
             let cause = pair.b.qp.cause().unwrap();
             assert!(cause.contains("the peer sent Terminate"), "{name}: {cause}");
-            assert!(!pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+            assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out).is_err());
         }
     });
 }

@@ -284,7 +284,7 @@ fn drain_waits_for_rnr_refused_request() {
     let piece = [pair.a.sge(0, 8)];
     pair.a.post(1, SEND, &piece);
     pair.run();
-    assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Sqd, &mut pair.a.out).unwrap();
     pair.a.post(2, SEND, &piece);
     pair.run();
     assert!(pair.a.events().is_empty(), "not drained yet");
@@ -299,7 +299,7 @@ fn drain_waits_for_rnr_refused_request() {
     assert!(pair.a.events().is_empty(), "told once");
     pair.b.receive(8, &scatter);
     pair.b.receive(9, &scatter);
-    assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Rts, &mut pair.a.out).unwrap();
     pair.run();
     let rest = [(2, Status::Success), (3, Status::Success)];
     assert_eq!(pair.a.statuses(), rest);
@@ -317,7 +317,7 @@ fn a_failed_queue_pair_takes_no_shared_receive() {
         });
         let scatter = [pair.b.sge(0, 100)];
         pair.b.receive(7, &scatter);
-        pair.b.qp.modify(QpState::Err, &mut pair.b.out);
+        pair.b.qp.modify(QpState::Err, &mut pair.b.out).unwrap();
         let gather = [pair.a.sge(0, 50)];
         pair.a.post(1, SEND, &gather);
         pair.run();

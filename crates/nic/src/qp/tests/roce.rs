@@ -66,7 +66,7 @@ pub(super) fn pair(qp_type: QpType) -> Pair {
         _ => Service::Rc,
     };
     for side in [&mut pair.a, &mut pair.b] {
-        assert!(side.qp.modify(QpState::Init, &mut side.out));
+        side.qp.modify(QpState::Init, &mut side.out).unwrap();
         assert!(side.qp.attach_roce(&settings(service), &mut side.out));
         assert_eq!(side.qp.state(), QpState::Rts);
     }

@@ -95,7 +95,7 @@ impl Victim {
             is_lossy: true,
             rnr_retry: Settings::RNR_FOREVER,
         };
-        side.qp.modify(QpState::Init, &mut side.out);
+        side.qp.modify(QpState::Init, &mut side.out).unwrap();
         assert!(side.qp.attach_roce(&settings, &mut side.out));
         side.memory.write(0, &[FILL; SIZE]);
         Victim {

@@ -501,7 +501,7 @@ fn deregister_after(bytes: usize, setup: Setup, cutting: SplitPlan) {
         pair.b.qp.handle_eof(reset, &mut pair.b.out);
     }
     for side in [&mut pair.a, &mut pair.b] {
-        side.qp.modify(QpState::Err, &mut side.out);
+        side.qp.modify(QpState::Err, &mut side.out).unwrap();
         let statuses = side.statuses();
         assert!(statuses.iter().map(|s| s.0).eq(0..8), "{statuses:?}");
         let good = statuses.iter().filter(|s| s.1 == Status::Success).count();

@@ -396,14 +396,14 @@ fn drained_queue_raises_event_and_resumes() {
     let gather = [pair.a.sge(0, 5000)];
     pair.a.post(1, write, &gather);
     let begun = transmit(&pair.a.qp, 500, pair.now, &mut pair.a.out);
-    assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Sqd, &mut pair.a.out).unwrap();
     pair.a.post(2, write, &gather);
     assert!(pair.a.events().is_empty(), "not drained yet");
     feed(&pair.b.qp, &begun, pair.now, &mut pair.b.out);
     pair.run();
     assert_eq!(pair.a.events(), [crate::Event::SqDrained { qp: 1 }]);
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
-    assert!(pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
+    pair.a.qp.modify(QpState::Rts, &mut pair.a.out).unwrap();
     pair.run();
     assert_eq!(pair.a.statuses(), [(2, Status::Success)]);
 }

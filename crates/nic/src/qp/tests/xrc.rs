@@ -323,7 +323,7 @@ fn failure_flushes_the_claimed_receive() {
     world.deliver(1500);
     assert!(world.queues[1].srq.is_empty(), "taken");
     let b = &mut world.pair.b;
-    assert!(b.qp.modify(QpState::Err, &mut b.out));
+    b.qp.modify(QpState::Err, &mut b.out).unwrap();
     assert_eq!(world.queues[1].received(), [(11, Status::WrFlushErr, 0)]);
     assert!(world.pair.b.events().contains(&Event::LastWqe { qp: 2 }));
 }
@@ -336,7 +336,7 @@ fn reset_returns_the_claimed_receive() {
     world.post(1, world.queues[1].number, SEND, &gather);
     world.deliver(1500);
     let b = &mut world.pair.b;
-    assert!(b.qp.modify(QpState::Reset, &mut b.out));
+    b.qp.modify(QpState::Reset, &mut b.out).unwrap();
     assert_eq!(world.queues[1].srq.len(), 1);
     assert_eq!(world.queues[1].received(), []);
 }
@@ -393,7 +393,7 @@ fn two_initiators_do_not_fit() {
         (&mut pair.a, Role::Initiator),
         (&mut pair.b, Role::Responder),
     ] {
-        side.qp.modify(QpState::Init, &mut side.out);
+        side.qp.modify(QpState::Init, &mut side.out).unwrap();
         assert!(side.qp.attach(stream(role, setup), true, &mut side.out));
     }
     pair.run();
@@ -413,7 +413,7 @@ fn standard_peer_has_no_xrc() {
         ..Setup::default()
     };
     let mut pair = Pair::unconnected(setup);
-    pair.a.qp.modify(QpState::Init, &mut pair.a.out);
+    pair.a.qp.modify(QpState::Init, &mut pair.a.out).unwrap();
     let stream = stream(Role::Initiator, setup);
     assert!(!pair.a.qp.attach(stream, true, &mut pair.a.out));
     assert_eq!(pair.a.qp.state(), QpState::Init);

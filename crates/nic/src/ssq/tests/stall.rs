@@ -100,7 +100,10 @@ fn reset_channel_does_not_block_others() {
     world.send(0, 1);
     world.send(1, 2);
     world.pump();
-    world.pairs[0].0.modify(QpState::Reset, &mut world.out);
+    world.pairs[0]
+        .0
+        .modify(QpState::Reset, &mut world.out)
+        .unwrap();
     world.run();
     assert_eq!(
         world.ends(),
@@ -124,7 +127,10 @@ fn requests_for_reset_channel_flush_in_order() {
     world.send(0, 2);
     world.send(1, 3);
     world.pump();
-    world.pairs[0].0.modify(QpState::Reset, &mut world.out);
+    world.pairs[0]
+        .0
+        .modify(QpState::Reset, &mut world.out)
+        .unwrap();
     world.time(0);
     world.run();
     let (well, flushed) = (Status::Success, Status::WrFlushErr);

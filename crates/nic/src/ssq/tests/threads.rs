@@ -16,7 +16,7 @@ fn concurrent_posters_lose_nothing_and_keep_order() {
     let mut world = World::with(4, wide, Setup::default(), Limits::default());
     // Failed channels complete at once, so that no link is needed: every request is flushed in its turn.
     for (ours, _) in &world.pairs {
-        ours.modify(QpState::Err, &mut world.out);
+        ours.modify(QpState::Err, &mut world.out).unwrap();
     }
     let channels: Vec<u32> = (0..4).map(|at| world.channel(at)).collect();
     let (ssq, cq) = (&world.ssq, &world.cq);

@@ -43,8 +43,8 @@ fn whole_gives_the_same_frame() {
             assert_eq!(plain.size(), bytes.len());
             assert_eq!(bytes, long.send(message));
             assert_eq!(rsn.next(), short.stream.accounting().requester.next());
-            let ledgers = [&long, &short].map(|b| format!("{:?}", b.stream.accounting()));
-            assert_eq!(ledgers[0], ledgers[1]);
+            let accountings = [&long, &short].map(|b| format!("{:?}", b.stream.accounting()));
+            assert_eq!(accountings[0], accountings[1]);
         }
     }
 }

@@ -73,7 +73,7 @@ impl IwarpPair {
             ..QpOptions::default()
         };
         let qp = Qp::new(pd, cq, cq, wanted)?;
-        qp.set_attr(|manners| manners.rnr_retry = RnrRetry::Forever);
+        qp.set_attr(|attr| attr.rnr_retry = RnrRetry::Forever);
         // Receives can be posted from now on.
         qp.modify(QpState::Init)?;
         Ok(IwarpPair {

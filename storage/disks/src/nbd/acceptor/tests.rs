@@ -11,7 +11,7 @@ struct TestDir(PathBuf);
 impl TestDir {
     fn new(name: &str) -> TestDir {
         let id = std::process::id();
-        let path = std::env::temp_dir().join(format!("verbena-door-{id}-{name}"));
+        let path = std::env::temp_dir().join(format!("verbena-nbd-{id}-{name}"));
         fs::create_dir_all(&path).unwrap();
         TestDir(path)
     }

@@ -1,4 +1,4 @@
-//! The ledgers of both ends, updated by an observer: what one end delivers, the other had sent. Responses, acknowledgements and RESUME are
+//! The accountings of both ends, updated by an observer: what one end delivers, the other had sent. Responses, acknowledgements and RESUME are
 //! checked against the requests that were sent.
 
 use verbena_stream::Delivery;
@@ -19,7 +19,7 @@ impl Stream {
         }
     }
 
-    /// Updates the sender's ledger after a message of this direction was delivered.
+    /// Updates the sender's accounting after a message of this direction was delivered.
     pub(super) fn account_delivery(&mut self, dir: Dir, delivery: &Delivery) {
         let reverse = dir.reverse().index();
         let Some(books) = &mut self.accounting else {

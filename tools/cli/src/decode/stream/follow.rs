@@ -1,5 +1,5 @@
 //! The FPDUs of one direction, passed to the receive side of a stream one by one. Each is checked by the same code as a live peer's, and
-//! both ledgers are kept as the two ends keep them. Of a message's payload only the first bytes are kept.
+//! both accountings are kept as the two ends keep them. Of a message's payload only the first bytes are kept.
 
 use verbena_stream::accounting::Accounting;
 use verbena_stream::rx::{FirstFpdu, Rx, RxFeatures};

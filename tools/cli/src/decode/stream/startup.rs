@@ -116,7 +116,7 @@ impl Stream {
     }
 }
 
-/// The ledger of a side that serves at most `depth` reads; its own reads are not limited.
+/// The accounting of a side that serves at most `depth` reads; its own reads are not limited.
 fn new_accounting(terms: &Terms, depth: u16) -> Accounting {
     Accounting::new(terms.extensions, depth, u16::MAX, RnrRetry::Forever)
 }

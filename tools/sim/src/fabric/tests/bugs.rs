@@ -73,14 +73,14 @@ fn promised_receive_is_inherited(leave: impl Fn(&mut Fabric, QpId, ConnectionId)
 #[test]
 fn failed_queue_pair_passes_its_receive_on() {
     promised_receive_is_inherited(|fabric, qp, _| {
-        assert!(fabric.modify(qp, QpState::Err));
-        assert!(fabric.modify(qp, QpState::Err));
+        fabric.modify(qp, QpState::Err).unwrap();
+        fabric.modify(qp, QpState::Err).unwrap();
     });
 }
 
 #[test]
 fn reset_queue_pair_passes_its_receive_on() {
-    promised_receive_is_inherited(|fabric, qp, _| assert!(fabric.modify(qp, QpState::Reset)));
+    promised_receive_is_inherited(|fabric, qp, _| fabric.modify(qp, QpState::Reset).unwrap());
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn message_sent_before_close_is_received() {
     fabric.run();
     post(&mut fabric, qps[0], 1, SEND, &memory[0], 50);
     fabric.run_for(Duration::from_millis(1));
-    fabric.modify(qps[0], QpState::Err);
+    fabric.modify(qps[0], QpState::Err).unwrap();
     fabric.run_for(Duration::from_millis(1));
     let scatter = [sge(&memory[1], 0, 50)];
     let wr = ReceiveWr {

@@ -135,7 +135,7 @@ fn reset_queue_pair_completes_nothing_and_reconnects() {
     two.fabric.run();
     let mine = two.memory[1].clone();
     post(&mut two.fabric, two.qps[1], 7, SEND, &mine, 10);
-    assert!(two.fabric.modify(two.qps[1], QpState::Reset));
+    two.fabric.modify(two.qps[1], QpState::Reset).unwrap();
     two.fabric.run();
     let ends = [(1, Status::RetryExcErr), (2, Status::WrFlushErr)];
     assert_eq!(two.sent(0), ends);
@@ -158,12 +158,12 @@ fn reset_queue_pair_completes_nothing_and_reconnects() {
 fn iwarp_peer_of_a_reset_qp_is_flushed() {
     let mut two = ConnectedPair::new(Personality::Iwarp);
     assert!(
-        !two.fabric.modify(two.qps[1], QpState::Reset),
+        two.fabric.modify(two.qps[1], QpState::Reset).is_err(),
         "it has a stream"
     );
     two.post(1, read(&two.memory[1].clone()), 10);
-    assert!(two.fabric.modify(two.qps[1], QpState::Err));
-    assert!(two.fabric.modify(two.qps[1], QpState::Reset));
+    two.fabric.modify(two.qps[1], QpState::Err).unwrap();
+    two.fabric.modify(two.qps[1], QpState::Reset).unwrap();
     two.fabric.run();
     assert_eq!(two.sent(0), [(1, Status::WrFlushErr)]);
     assert_eq!(two.state(0), QpState::Err);
@@ -175,7 +175,7 @@ fn idle_iwarp_pair_closes_cleanly_and_reconnects() {
     two.post(1, write(&two.memory[1].clone()), 100);
     two.fabric.run();
     two.fabric.events(two.hosts[0]);
-    assert!(two.fabric.modify(two.qps[0], QpState::Closing));
+    two.fabric.modify(two.qps[0], QpState::Closing).unwrap();
     two.fabric.run();
     assert_eq!([0, 1].map(|side| two.state(side)), [QpState::Init; 2]);
     assert!(two.failure_events(0).is_empty() && two.failure_events(1).is_empty());
@@ -193,7 +193,7 @@ fn idle_iwarp_pair_closes_cleanly_and_reconnects() {
 fn iwarp_close_with_outstanding_requests_fails() {
     let mut two = ConnectedPair::new(Personality::Iwarp);
     two.post(1, read(&two.memory[1].clone()), 100);
-    assert!(two.fabric.modify(two.qps[0], QpState::Closing));
+    two.fabric.modify(two.qps[0], QpState::Closing).unwrap();
     assert_eq!(two.state(0), QpState::Err);
     two.fabric.run();
     assert_eq!(two.sent(0), [(1, Status::WrFlushErr)]);
@@ -372,7 +372,7 @@ fn queue_pair_drains_under_traffic_and_resumes() {
     let theirs = two.memory[1].clone();
     two.post(1, read(&theirs), 10);
     two.fabric.run_for(travel / 2);
-    assert!(two.fabric.modify(two.qps[0], QpState::Sqd));
+    two.fabric.modify(two.qps[0], QpState::Sqd).unwrap();
     let drained = |two: &mut ConnectedPair| {
         let events = two.fabric.events(two.hosts[0]).into_iter();
         let drained = events.filter(|(_, e)| matches!(e, Event::SqDrained { .. }));
@@ -384,7 +384,7 @@ fn queue_pair_drains_under_traffic_and_resumes() {
     two.post(2, read(&theirs), 10);
     two.fabric.run();
     assert_eq!(two.sent(0), [(1, Status::Success)]);
-    assert!(two.fabric.modify(two.qps[0], QpState::Rts));
+    two.fabric.modify(two.qps[0], QpState::Rts).unwrap();
     two.fabric.run();
     assert_eq!(two.sent(0), [(2, Status::Success)]);
 }

@@ -46,7 +46,7 @@ fn add(table: &mut Table, from: IpAddr, number: u32, now: Time) {
         local: ([127, 0, 0, 1], 7174).into(),
         peer: (from, 1).into(),
     };
-    let asked = Asked {
+    let asked = IncomingRequest {
         qpn: Qpn::wrapping(0x11),
         service: Service::Rc,
         mtu: Mtu::B1024,
