@@ -59,10 +59,14 @@ pub struct UdInit {
 pub struct UdCounters {
     /// Datagrams sent.
     pub sent: u64,
+    /// Bytes of payload in datagrams sent.
+    pub bytes_out: u64,
     /// Datagrams that the system did not send, for example for lack of a route; they completed nevertheless.
     pub lost: u64,
     /// Datagrams delivered.
     pub received: u64,
+    /// Bytes of payload in datagrams delivered.
+    pub bytes_in: u64,
     /// Datagrams dropped because the state does not receive.
     pub not_receiving: u64,
     /// Datagrams dropped because of a wrong Q_Key.

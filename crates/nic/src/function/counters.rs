@@ -35,8 +35,10 @@ impl FunctionCounters {
     fn add_ud(&mut self, one: &UdCounters) {
         let sum = &mut self.datagrams;
         sum.sent += one.sent;
+        sum.bytes_out += one.bytes_out;
         sum.lost += one.lost;
         sum.received += one.received;
+        sum.bytes_in += one.bytes_in;
         sum.not_receiving += one.not_receiving;
         sum.wrong_key += one.wrong_key;
         sum.no_receive += one.no_receive;

@@ -25,7 +25,10 @@ impl UdQp {
         let taken = inner.deliver(&self.init, arrival, out);
         let counters = &mut inner.counters;
         match taken {
-            Ok(()) => counters.received += 1,
+            Ok(()) => {
+                counters.received += 1;
+                counters.bytes_in += arrival.packet.payload.len() as u64;
+            }
             Err(DropReason::State) => counters.not_receiving += 1,
             Err(DropReason::Key) => counters.wrong_key += 1,
             Err(DropReason::NoReceive) => counters.no_receive += 1,

@@ -63,8 +63,8 @@ impl Inner {
             let Some(queued) = self.sends.pop_front() else {
                 break;
             };
-            match self.build_packet(init, &queued) {
-                Ok(()) => {}
+            let payload = match self.build_packet(init, &queued) {
+                Ok(payload) => payload,
                 // V5: the queue waits until its memory is registered; the queue pair is woken then.
                 Err(Refusal::Pending { stag }) => {
                     let waits = init.tpt.wait(stag, init.number);
@@ -80,7 +80,7 @@ impl Inner {
                     self.fail_send(init, &queued, Status::LocProtErr, why, out);
                     break;
                 }
-            }
+            };
             match post.send_packet(&queued.to, &mut self.packet) {
                 SendOutcome::Full => {
                     let source = queued.to.source;
@@ -92,7 +92,10 @@ impl Inner {
                     self.fail_send(init, &queued, Status::LocQpOpErr, why, out);
                     break;
                 }
-                SendOutcome::Sent => self.counters.sent += 1,
+                SendOutcome::Sent => {
+                    self.counters.sent += 1;
+                    self.counters.bytes_out += payload as u64;
+                }
                 SendOutcome::Lost => self.counters.lost += 1,
             }
             self.psn = self.psn.next();
@@ -101,8 +104,8 @@ impl Inner {
         UdSending::Idle
     }
 
-    /// Builds the packet of a request, without its checksum.
-    fn build_packet(&mut self, init: &UdInit, queued: &Queued) -> Result<(), Refusal> {
+    /// Builds the packet of a request, without its checksum; returns the length of its payload.
+    fn build_packet(&mut self, init: &UdInit, queued: &Queued) -> Result<usize, Refusal> {
         self.gathered.clear();
         let payload = match &queued.payload {
             Payload::Inline(bytes) => bytes.as_slice(),
@@ -131,7 +134,7 @@ impl Inner {
         };
         self.packet.clear();
         packet.emit(&mut self.packet);
-        Ok(())
+        Ok(payload.len())
     }
 
     /// A send failed: it completes with an error, the rest flushes, and the queue pair continues to receive (InfiniBand's SQE).

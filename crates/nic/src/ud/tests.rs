@@ -268,6 +268,7 @@ fn dropped_datagrams_are_counted_by_cause() {
     assert_eq!(world.statuses(), [(1, Status::Success)]);
     let expected = UdCounters {
         received: 1,
+        bytes_in: 60,
         no_receive: 1,
         wrong_key: 1,
         too_long: 1,
@@ -377,7 +378,13 @@ fn sends_complete_in_order_as_room_permits() {
     sender.answer = Some(SendOutcome::Lost);
     qp.transmit(&mut sender, &mut world.out);
     assert_eq!(world.statuses(), [(11, Status::Success)]);
-    assert_eq!((qp.view().counters.sent, qp.view().counters.lost), (10, 1));
+    let expected = UdCounters {
+        sent: 10,
+        bytes_out: 80,
+        lost: 1,
+        ..UdCounters::default()
+    };
+    assert_eq!(qp.view().counters, expected);
 }
 
 #[test]

@@ -59,11 +59,13 @@ pub(super) fn device(path: &str) -> Option<&str> {
 /// What its file says, with this many connections and datagrams `refused` by `allow` and `deny`.
 pub(super) fn value(name: &str, counted: &FunctionCounters, refused: u64) -> Option<String> {
     let (pairs, datagrams) = (&counted.connections, &counted.datagrams);
+    let bytes_in = pairs.bytes_in + datagrams.bytes_in;
+    let bytes_out = pairs.bytes_out + datagrams.bytes_out;
     let value = match name {
-        "port_rcv_data" => pairs.bytes_in / 4,
-        "port_xmit_data" => pairs.bytes_out / 4,
-        "rcvd_bytes" => pairs.bytes_in,
-        "sent_bytes" => pairs.bytes_out,
+        "port_rcv_data" => bytes_in / 4,
+        "port_xmit_data" => bytes_out / 4,
+        "rcvd_bytes" => bytes_in,
+        "sent_bytes" => bytes_out,
         "port_rcv_packets" | "unicast_rcv_packets" | "rcvd_pkts" => {
             pairs.messages_in + datagrams.received
         }
@@ -98,11 +100,13 @@ mod tests {
     #[test]
     fn port_data_counts_four_octet_units() {
         let mut counted = FunctionCounters::default();
-        counted.connections.bytes_out = 4096;
+        counted.connections.bytes_out = 4000;
+        (counted.datagrams.bytes_in, counted.datagrams.bytes_out) = (60, 96);
         let value = |name| value(name, &counted, 3).unwrap();
         assert_eq!(value("port_xmit_data"), "1024\n");
         assert_eq!(value("sent_bytes"), "4096\n");
-        assert_eq!(value("port_rcv_data"), "0\n");
+        assert_eq!(value("port_rcv_data"), "15\n");
+        assert_eq!(value("rcvd_bytes"), "60\n");
         assert_eq!(value("port_rcv_constraint_errors"), "3\n");
     }
 

@@ -75,6 +75,14 @@ fn compile_source(name: &str, source: &Path, folder: &Path) -> Option<PathBuf> {
 
 /// Runs a program; it must exit with success and print that it is fine, and nothing else.
 fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
+    run_with(&[], name, args);
+}
+
+/// Settings by which both sides of a connection of this host use TCP, and none: they use shared memory.
+const STREAMS: [&[(&str, &str)]; 2] = [&[("VERBENA_SAME_HOST", "off")], &[]];
+
+/// The same with settings.
+fn run_with(settings: &[(&str, &str)], name: &str, args: impl Fn(&Path) -> Vec<String>) {
     let Some(folder) = libraries() else { return };
     let Some(program) = compile(name, &folder) else {
         return;
@@ -86,13 +94,14 @@ fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
     let mut child = command
         .args(args(&folder))
         .env("LD_LIBRARY_PATH", &folder)
+        .envs(settings.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
     if !process_ends(child.id(), WAIT_LIMIT) {
         let _ = child.kill();
-        panic!("{name} hangs");
+        panic!("{name} hangs with {settings:?}");
     }
     let output = child.wait_with_output().expect("it has ended");
     let said = (
@@ -102,7 +111,7 @@ fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
     assert_eq!(
         said,
         ("fine\n".to_owned(), String::new()),
-        "{:?}",
+        "{:?} with {settings:?}",
         output.status
     );
     assert!(output.status.success(), "{:?}", output.status);
@@ -164,7 +173,9 @@ fn program_can_exit_without_cleanup() {
 /// A receiver that exits or is killed after polling a completion; its sender's request has succeeded.
 #[test]
 fn polled_messages_succeed_though_the_receiver_dies() {
-    run("deaths", |_| vec!["8".to_owned()]);
+    for settings in STREAMS {
+        run_with(settings, "deaths", |_| vec!["8".to_owned()]);
+    }
 }
 
 /// RFC 5044 §4.5, and what siw needs: full frames have no pad, fit a segment, and end with it.
@@ -212,7 +223,9 @@ fn threads_create_and_destroy_objects_concurrently() {
 
 #[test]
 fn a_read_returns_nothing_of_a_later_write() {
-    run("order", |_| vec![]);
+    for settings in STREAMS {
+        run_with(settings, "order", |_| vec![]);
+    }
 }
 
 #[test]

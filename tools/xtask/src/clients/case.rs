@@ -14,6 +14,9 @@ pub(crate) const PEER6: &str = "{peer6}";
 /// Placeholder in an argument for the folder with our scripts.
 pub(crate) const SCRIPTS: &str = "{scripts}";
 
+/// The option of `verbena run` for programs that ignore environment variables.
+pub(crate) const NAMESPACE: &str = "--namespace";
+
 /// How a side must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -249,6 +252,15 @@ impl Case {
             side.env.extend(device);
         }
         self
+    }
+
+    /// `verbena run` mounts the libraries over the system's, in a mount namespace.
+    pub(crate) fn needs_mount_namespace(&self) -> bool {
+        let mut options = self
+            .sides
+            .iter()
+            .flat_map(|side| side.launch.iter().flatten());
+        options.any(|option| option == NAMESPACE)
     }
 
     /// Runs in namespaces of its own, which need root.

@@ -3,10 +3,11 @@
 //! There is no traffic; counters with values are read by the script of `pyverbs`.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 
-use super::case::{Case, SCRIPTS, Side};
+use super::case::{Case, NAMESPACE, SCRIPTS, Side};
 use super::pyverbs::script;
 use crate::command::{Tool, find};
 
@@ -37,7 +38,15 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut alone = names(&usual);
     // Without the audit library, the links beside the libraries are found.
     alone.launch = Some(vec!["--no-audit".to_owned()]);
+    let system = system_libraries();
+    let mut mounted = names(&system.iter().map(String::as_str).collect::<Vec<_>>());
+    // Neither variables nor names lead to Verbena's libraries, only the files themselves.
+    mounted
+        .command
+        .splice(0..0, ["env", "-i"].map(str::to_owned));
+    mounted.launch = Some(vec![NAMESPACE.to_owned()]);
     vec![
+        Case::single("names/namespace", mounted),
         Case::single("names/usual", names(&usual)),
         Case::single("names/usual-without-audit", alone),
         Case::single(
@@ -71,6 +80,26 @@ pub(crate) fn cases() -> Vec<Case> {
                 .must_print("4: ACTIVE"),
         ),
     ]
+}
+
+/// The paths of the system's libibverbs and librdmacm, from the cache of the dynamic linker.
+fn system_libraries() -> Vec<String> {
+    let listed = Command::new("/sbin/ldconfig").arg("-p").output();
+    let listed = listed.map_or(Vec::new(), |output| output.stdout);
+    let listed = String::from_utf8_lossy(&listed);
+    ["libibverbs.so.1", "librdmacm.so.1"]
+        .map(|name| {
+            let of_name = |line: &&str| line.split_whitespace().next() == Some(name);
+            let path = listed
+                .lines()
+                .find(of_name)
+                .and_then(|line| line.split_once(" => "));
+            // If it is not installed, this path does not exist, and the case fails.
+            path.map_or(format!("/usr/lib/{name}"), |(_, path)| {
+                path.trim().to_owned()
+            })
+        })
+        .into()
 }
 
 /// Compiles the programs; the C++ one only if there is a compiler for it.

@@ -107,6 +107,13 @@ impl Trial<'_> {
         if self.case.over_ipv6() && !address::has_ipv6() {
             return Some("this machine has no IPv6".to_owned());
         }
+        if self.case.needs_mount_namespace()
+            && let Err(error) = self.user.try_mount_namespace()
+        {
+            return Some(format!(
+                "this user cannot create a mount namespace: {error:#}"
+            ));
+        }
         let source = self.case.source.as_ref()?;
         source.obstacle(stage.folder())
     }

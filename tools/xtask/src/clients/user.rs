@@ -2,6 +2,10 @@
 //! The unprivileged user is Debian's account 65534, which owns no files. No account is created.
 
 use std::fmt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
 
 /// Debian's unprivileged account.
 const OTHER_UID: u32 = 65534;
@@ -23,6 +27,31 @@ impl User {
         } else {
             vec![User::Own]
         }
+    }
+}
+
+impl User {
+    /// Creates a mount namespace by another program than ours, for users that are not root within a user namespace.
+    pub(crate) fn try_mount_namespace(self) -> Result<()> {
+        let mut command = Command::new("unshare");
+        command.arg("--mount");
+        match self {
+            User::Other(id) => {
+                command.arg("--user").uid(id).gid(id);
+            }
+            User::Own if !is_root() => {
+                command.arg("--user");
+            }
+            User::Own => {}
+        }
+        let output = command
+            .arg("true")
+            .output()
+            .context("cannot start unshare")?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(())
     }
 }
 

@@ -113,6 +113,8 @@ impl Core {
             ("sends", view.sends.to_string()),
             ("receives", view.receives.to_string()),
             ("qkey", view.qkey.to_string()),
+            ("bytes_in", counters.bytes_in.to_string()),
+            ("bytes_out", counters.bytes_out.to_string()),
             ("messages_in", counters.received.to_string()),
             ("messages_out", counters.sent.to_string()),
             ("lost", counters.lost.to_string()),
