@@ -407,7 +407,10 @@ fn devinfo_shows_objects_of_running_program() {
 /// Also where shared memory was never tried.
 #[test]
 fn devinfo_says_why_a_connection_is_not_in_shared_memory() {
-    let encrypted = [("VERBENA_TLS", "psk"), ("VERBENA_KEY", "of both sides")];
+    let encrypted = [
+        ("VERBENA_TLS", "psk"),
+        ("VERBENA_KEY", "a key of both sides"),
+    ];
     for (settings, why) in [
         (&[("VERBENA_SAME_HOST", "off")][..], "same_host-is-off"),
         (
