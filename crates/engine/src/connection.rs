@@ -89,7 +89,7 @@ pub(crate) struct Connection {
     awaits_token: AtomicBool,
     /// What the peer finds when it comes with rings, until they are installed.
     expected_rings: Mutex<Option<ExpectedRings>>,
-    /// Why the stream stays on TCP although rings were offered.
+    /// Why the stream stays on TCP, if that is certain.
     no_rings: Mutex<Option<NoRings>>,
 }
 

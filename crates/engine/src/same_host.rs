@@ -1,7 +1,8 @@
 //! Shared memory for a connection whose peer is another process of the same host, or this one: both exchange random tokens over TCP, in their
 //! CAPS, and the side that initiated the connection hands a memfd with two rings over a local socket of the other.
 //!
-//! A token names the local socket of an engine (8 bytes) and has a secret of one connection (8 bytes). The initiator proves with the
+//! A token names the local socket of an engine (8 bytes), which is abstract and, with the setting `same_host_path`, also a file in a folder; and it
+//! has a secret of one connection (8 bytes). The initiator proves with the
 //! secret of the peer's token that it received it, and the answer of the responder contains the secret of the initiator's token. The kernel
 //! tells that both are processes of the same user, and their numbers; whether one can read the other's memory (process_vm_readv) is tried
 //! by reading a word.
@@ -25,6 +26,7 @@ mod server;
 use core::fmt;
 use core::time::Duration;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 
 use verbena_mem::{Mapping, SharedMemoryError, Targets};
@@ -33,7 +35,7 @@ use verbena_sync::atomic::{AtomicU32, Ordering};
 use verbena_sync::locks::Mutex;
 
 use crate::core::Core;
-use crate::sys::{self, Doorbell, PacketChannel};
+use crate::sys::{self, Doorbell, PacketChannel, SocketFolder};
 use client::Offering;
 use message::Message;
 use server::Server;
@@ -83,9 +85,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The abstract name of a local socket.
+/// What the names of local sockets begin with.
+const NAME_PREFIX: &str = "verbena-";
+
+/// The name of a local socket: its abstract name, and that of its file where there is a folder.
 fn socket_name(socket: u64) -> String {
-    format!("verbena-{socket:016x}")
+    format!("{NAME_PREFIX}{socket:016x}")
 }
 
 /// One side of two rings. Both keep their memory mapped.
@@ -136,6 +141,33 @@ pub(crate) enum NoRings {
     /// The engine ends, or is one that has no local sockets.
     #[error("the engine serves no local connections")]
     Stopped,
+    /// Neither an abstract name nor the folder can be used.
+    #[error("the folder same_host_path cannot be used: {0}")]
+    Folder(sys::Error),
+    /// By the setting.
+    #[error("same_host is off")]
+    Off,
+    /// `same_host = auto`, and the address of the peer is none of this host.
+    #[error("same_host is auto and the peer has an address of another host")]
+    OtherAddress,
+    /// Encrypted connections stay on TCP.
+    #[error("the connection uses TLS")]
+    Tls,
+    /// The queue pair is connected to itself.
+    #[error("the connection begins and ends at one queue pair")]
+    Itself,
+    /// Too many connections have rings.
+    #[error("same_host_connections is reached: {0}")]
+    TooMany(u32),
+    /// The peer has no CAPS.
+    #[error("the peer does not use the extensions")]
+    NoExtensions,
+    /// They are being agreed on, or the peer has not begun to use them.
+    #[error("no offer has been accepted yet")]
+    Pending,
+    /// A side of the connection was moved, or could not use the rings that it had.
+    #[error("the connection has returned to TCP")]
+    Returned,
 }
 
 /// A connection that waits for its rings. It is called once, or not at all if it is dropped before or no peer offers anything; the
@@ -159,6 +191,9 @@ pub(crate) struct Rejections {
     pub(crate) invalid: u64,
 }
 
+/// The folder of the setting `same_host_path`, or why it cannot be used; none without the setting.
+type Folder = Option<sys::Result<Arc<SocketFolder>>>;
+
 /// The same-host part of an engine.
 #[derive(Debug)]
 pub(crate) struct SameHost {
@@ -167,6 +202,8 @@ pub(crate) struct SameHost {
     limits: Limits,
     /// Connections that have or expect rings.
     connections: Arc<AtomicU32>,
+    /// Since its first use.
+    folder: OnceLock<Folder>,
 }
 
 /// A share of the connections that may have rings at once: each takes descriptors and memory. Returned when it is dropped.
@@ -191,7 +228,22 @@ impl SameHost {
             server: Mutex::new(None),
             limits,
             connections: Arc::default(),
+            folder: OnceLock::new(),
         }
+    }
+
+    /// The folder for sockets that processes in other network namespaces find, too.
+    fn folder(&self, core: &Core) -> Folder {
+        let open = |path: &PathBuf| SocketFolder::open(path).map(Arc::new);
+        let folder = || core.config.same_host_path.as_ref().map(open);
+        self.folder.get_or_init(folder).clone()
+    }
+
+    /// Why no offer has been accepted yet.
+    pub(crate) fn pending(&self) -> NoRings {
+        let server = self.server.lock();
+        let error = server.as_ref().and_then(|server| server.folder_error());
+        error.map_or(NoRings::Pending, NoRings::Folder)
     }
 
     /// Permits one more connection to have rings, of at most `most`.
@@ -202,21 +254,28 @@ impl SameHost {
         permitted.then(|| RingPermit(self.connections.clone()))
     }
 
-    /// A token for the CAPS of one connection; a peer that offers rings with it reaches `waiter`. None where there are no local sockets.
-    pub(crate) fn expect(&self, core: &Core, waiter: Weak<dyn RingWaiter>) -> Option<Expected> {
+    /// A token for the CAPS of one connection; a peer that offers rings with it reaches `waiter`.
+    pub(crate) fn expect(
+        &self,
+        core: &Core,
+        waiter: Weak<dyn RingWaiter>,
+    ) -> Result<Expected, NoRings> {
         // Local sockets are not simulated.
         if cfg!(shuttle) || core.check().is_err() {
-            return None;
+            return Err(NoRings::Stopped);
         }
         let mut server = self.server.lock();
         let server = match &*server {
             Some(server) => server.clone(),
-            None => server
-                .insert(Server::start(core, self.limits).ok()?)
-                .clone(),
+            None => {
+                let started = Server::start(core, self.limits, self.folder(core));
+                server
+                    .insert(started.map_err(|_| NoRings::Stopped)?)
+                    .clone()
+            }
         };
         let secret = server.add(waiter)?;
-        Some(Expected {
+        Ok(Expected {
             server,
             secret,
             forks: sys::fork_count(),
@@ -238,8 +297,9 @@ impl SameHost {
         }
         let layout = Layout::new(capacity).filter(|_| capacity <= MAX_RING);
         let layout = layout.ok_or(NoRings::Size(capacity as u64))?;
-        let time = self.limits.time;
-        Offering::start(core, (*own, *peer), layout, waiter, time).map_err(|_| NoRings::Stopped)
+        let (time, folder) = (self.limits.time, self.folder(core));
+        Offering::start(core, (*own, *peer), (layout, folder), waiter, time)
+            .map_err(|_| NoRings::Stopped)
     }
 
     /// Local connections rejected so far.

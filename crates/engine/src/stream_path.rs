@@ -4,7 +4,7 @@
 /// What carries the messages of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamPath {
-    /// The TCP connection, and why it is not shared memory if that was tried.
+    /// The TCP connection, and why it is not shared memory.
     Tcp(Option<String>),
     /// Shared memory of two processes of one host (docs/same-host.md).
     SharedMemory(PeerProcess),

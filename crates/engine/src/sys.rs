@@ -56,6 +56,7 @@ pub mod segments;
 pub mod simulated;
 #[cfg_attr(shuttle, path = "sys/simulated/socket.rs")]
 pub mod socket;
+pub mod socket_folder;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg_attr(shuttle, path = "sys/simulated/thread.rs")]
@@ -92,5 +93,6 @@ pub use route::{Route, route_to};
 pub use sched::{SchedState, preemptions, sched_state, thread_id};
 pub use segments::SegmentsOutcome;
 pub use socket::Socket;
+pub use socket_folder::{FolderListener, SocketFolder};
 pub use thread::{JoinHandle, current_thread, is_own_thread, spawn};
 pub use timestamp::timestamp;

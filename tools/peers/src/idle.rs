@@ -1,10 +1,11 @@
 //! Wake-ups of idle Verbena connections: voluntary context switches of all threads of the process but the counting one. Counting starts
-//! after a pause for startup, and nothing is sent meanwhile.
+//! after a pause for startup, and nothing is sent meanwhile. With shared memory, messages are exchanged before, until both sides use it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use verbena::low::QpState;
+use anyhow::{Result, bail};
+use verbena::low::{Data, Flags, QpState, RecvWr, SendOp, SendWr, StreamPath, Wc};
+use verbena::{Qp, Status};
 
 use crate::job::{Figures, Job};
 use crate::many_qps::{Side, connect_all};
@@ -12,6 +13,98 @@ use crate::usage;
 
 /// The pause after startup, for its timers to expire.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
+
+/// How long a connection may take to get into shared memory.
+const SHARE_LIMIT: Duration = Duration::from_secs(5);
+/// The messages before the last one, and that one.
+const MORE: &[u8] = b"more";
+const LAST: &[u8] = b"last";
+
+/// The numbers of requests.
+const SENT: u64 = 0;
+const RECEIVED: u64 = 1;
+
+/// Sends a message.
+fn send(qp: &Qp, text: &[u8]) -> Result<()> {
+    let op = SendOp::Send {
+        invalidate: None,
+        immediate: None,
+    };
+    let request = SendWr {
+        id: SENT,
+        op,
+        flags: Flags::SIGNALED,
+        data: Data::Inline(text),
+    };
+    Ok(qp.post_send(&[request])?)
+}
+
+/// Posts a receive for one message.
+fn post_receive(side: &Side, qp: &Qp) -> Result<()> {
+    let scatter = [side.memory.sge(0, MORE.len())?];
+    let receive = RecvWr {
+        id: RECEIVED,
+        scatter: &scatter,
+    };
+    Ok(qp.post_recv(&[receive])?)
+}
+
+/// Waits for a message.
+fn await_message(side: &Side) -> Result<[u8; 4]> {
+    let mut wcs = [Wc::default(); 1];
+    loop {
+        side.cq.wait(&mut wcs)?;
+        if wcs[0].status != Status::Success {
+            bail!("a message ended with {:?}", wcs[0].status);
+        }
+        if wcs[0].id == RECEIVED {
+            break;
+        }
+    }
+    let mut text = [0; 4];
+    side.memory.read_at(0, &mut text)?;
+    Ok(text)
+}
+
+fn is_shared(qp: &Qp) -> Result<bool> {
+    Ok(matches!(
+        qp.query()?.path,
+        Some(StreamPath::SharedMemory(_))
+    ))
+}
+
+/// The client's side: asks until its direction is in shared memory, and a last time for that of the server.
+fn ask_until_shared(side: &Side, qp: &Qp) -> Result<()> {
+    let start = Instant::now();
+    while !is_shared(qp)? {
+        if start.elapsed() > SHARE_LIMIT {
+            bail!("the connection does not use shared memory");
+        }
+        post_receive(side, qp)?;
+        send(qp, MORE)?;
+        await_message(side)?;
+    }
+    post_receive(side, qp)?;
+    send(qp, LAST)?;
+    await_message(side)?;
+    Ok(())
+}
+
+/// The server's side, whose receive was posted before the connection.
+fn answer_until_shared(side: &Side, qp: &Qp) -> Result<()> {
+    loop {
+        let text = await_message(side)?;
+        post_receive(side, qp)?;
+        send(qp, &text)?;
+        if text == *LAST {
+            break;
+        }
+    }
+    if !is_shared(qp)? {
+        bail!("the server's direction does not use shared memory");
+    }
+    Ok(())
+}
 
 fn count_wakeups(job: &Job) -> Result<Figures> {
     std::thread::sleep(SETTLE_TIME);
@@ -29,9 +122,15 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
     let listener = side.device.listen(job.at)?;
     let (qps, _) = connect_all(job.connections, || {
         let (request, qp) = (listener.next().wait()?, side.qp()?);
+        post_receive(&side, &qp)?;
         let joining = request.accept_on(&qp, b"")?;
         Ok((qp, joining))
     })?;
+    if job.same_host {
+        for qp in &qps {
+            answer_until_shared(&side, qp)?;
+        }
+    }
     let figures = count_wakeups(job)?;
     while qps
         .iter()
@@ -49,6 +148,11 @@ pub(crate) fn call(job: &Job) -> Result<Figures> {
         let joining = qp.connect(job.at, b"")?;
         Ok((qp, joining))
     })?;
+    if job.same_host {
+        for qp in &qps {
+            ask_until_shared(&side, qp)?;
+        }
+    }
     let figures = count_wakeups(job)?;
     // The peer may still be counting.
     std::thread::sleep(SETTLE_TIME);

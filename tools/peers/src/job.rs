@@ -73,6 +73,9 @@ pub(crate) struct Job {
     /// Sleep in events instead of polling
     #[arg(long)]
     pub(crate) events: bool,
+    /// Poll at a server whose thread is not needed: the target of reads and atomics
+    #[arg(long)]
+    pub(crate) polled: bool,
     /// Verbena's checksums: auto, on or off
     #[arg(long, default_value = "off")]
     pub(crate) crc: String,

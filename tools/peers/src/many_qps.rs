@@ -20,7 +20,7 @@ const WINDOW: usize = 100;
 pub(crate) struct Side {
     pub(crate) device: Device,
     pd: Pd,
-    cq: Cq,
+    pub(crate) cq: Cq,
     pub(crate) memory: Memory,
     /// Requests of one queue pair: completions are not in turn, so that one queue pair may have all of them.
     depth: usize,

@@ -97,10 +97,25 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
     match (job.op, job.kind) {
         (Op::Send, _) => receive(&endpoint, &remote, &AtomicU32::new(0), u32::MAX)?,
         (Op::Write, Kind::Latency) => answer_writes(&endpoint, &remote, u32::MAX)?,
+        _ if job.polled => poll_until_disconnect(&endpoint)?,
         // The adapter needs no help from the program.
         _ => await_disconnect(&[&endpoint], SILENCE_LIMIT)?,
     }
     Ok(cpu_figures(before))
+}
+
+/// Polls of a target between two checks of its connection.
+const POLLS_PER_CHECK: u32 = 1024;
+
+/// The target of reads and atomics: nothing arrives in its completion queue, but its polls serve the peer's requests.
+fn poll_until_disconnect(endpoint: &BenchEndpoint) -> Result<()> {
+    let mut wcs = [Wc::default(); 16];
+    while endpoint.is_connected() {
+        for _ in 0..POLLS_PER_CHECK {
+            endpoint.poll(&mut wcs)?.for_each(drop);
+        }
+    }
+    Ok(())
 }
 
 /// Wakes a server that sleeps in events by the last message, and waits until the server has disconnected or a second is over.

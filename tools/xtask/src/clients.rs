@@ -20,6 +20,7 @@ mod releases;
 mod roce;
 mod rping;
 mod rsockets;
+mod same_host;
 mod source;
 mod stage;
 mod table;
@@ -234,8 +235,8 @@ fn all() -> Vec<Case> {
         wheels::cases(),
     ];
     let mut cases: Vec<Case> = families.into_iter().flatten().collect();
-    let over_roce = roce::cases(&cases);
-    cases.extend(over_roce);
+    let further = [roce::cases(&cases), same_host::cases(&cases)];
+    cases.extend(further.into_iter().flatten());
     cases
 }
 

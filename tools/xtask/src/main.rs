@@ -82,7 +82,11 @@ fn main() -> ExitCode {
 }
 
 fn run(task: &Task) -> anyhow::Result<()> {
-    let workspace = Workspace::load()?;
+    let workspace = match task {
+        Task::Peers(options) => options.prebuilt()?,
+        _ => None,
+    };
+    let workspace = workspace.map_or_else(Workspace::load, Ok)?;
     match task {
         Task::Test(options) => test::run(&workspace, options),
         Task::Tidy(options) => tidy::run(&workspace, options),

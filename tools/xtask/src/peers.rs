@@ -14,7 +14,7 @@ mod targets;
 pub(crate) mod veth;
 
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -56,12 +56,31 @@ pub(crate) struct Options {
     /// Write the page, the numbers and the plots into docs/performance
     #[arg(long)]
     write: bool,
-    /// Use the libraries and the worker of the last build
+    /// Use the libraries and the worker of the last build, and start no cargo: for a machine to which the files were copied
     #[arg(long)]
     no_build: bool,
+    /// Where those are, as `release/verbena-peers` and `dropin/` (default: CARGO_TARGET_DIR, else `target`)
+    #[arg(long, value_name = "FOLDER", requires = "no_build")]
+    from: Option<PathBuf>,
 }
 
 impl Options {
+    /// The folders that are used instead of cargo's answer if nothing is built: `--write` writes below the current one.
+    pub(crate) fn prebuilt(&self) -> Result<Option<Workspace>> {
+        if !self.no_build {
+            return Ok(None);
+        }
+        let root = std::env::current_dir().context("cannot find the current folder")?;
+        let usual = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+        // Programs run in another folder.
+        let target = root.join(self.from.as_ref().unwrap_or(&usual));
+        Ok(Some(Workspace {
+            root,
+            target,
+            packages: Vec::new(),
+        }))
+    }
+
     fn wants(&self, case: &Case) -> bool {
         let name = case.name();
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
@@ -92,7 +111,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if !root {
         println!("!!! NOT EVERYTHING IS MEASURED: network namespaces need root");
     }
-    let wanted = present(wanted)?;
+    let wanted = present(wanted, !options.no_build)?;
     if !options.no_build {
         build(workspace)?;
     }
@@ -104,9 +123,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         eprintln!("\ninterrupted: taking everything away");
     })?;
     let folder = Scratch::create()?;
+    let (worker, libraries) = built(workspace)?;
     let bench = Bench {
-        worker: workspace.target.join("release").join(WORKER),
-        libraries: dropin::folder(workspace),
+        worker,
+        libraries,
         folder: folder.0.clone(),
         veths: veths(&wanted)?,
         seconds: options.seconds(),
@@ -131,6 +151,18 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// The worker and the folder with the libraries.
+fn built(workspace: &Workspace) -> Result<(PathBuf, PathBuf)> {
+    let worker = workspace.target.join("release").join(WORKER);
+    let libraries = dropin::folder(workspace);
+    for file in [worker.clone(), libraries.join(dropin::LIBIBVERBS)] {
+        if !file.is_file() {
+            bail!("{} is missing", file.display());
+        }
+    }
+    Ok((worker, libraries))
+}
+
 /// A folder for output, removed at the end.
 struct Scratch(std::path::PathBuf);
 
@@ -152,14 +184,15 @@ impl Drop for Scratch {
     }
 }
 
-/// The cases whose programs are installed; missing programs are printed with their packages.
-fn present(cases: Vec<Case>) -> Result<Vec<Case>> {
+/// The cases whose programs are installed, after an attempt to install them if that is allowed; missing programs are printed with their
+/// packages.
+fn present(cases: Vec<Case>, install: bool) -> Result<Vec<Case>> {
     let missing = || {
         PROGRAMS
             .iter()
             .filter(|(program, _)| find(program).is_none())
     };
-    if missing().next().is_some() {
+    if install && missing().next().is_some() {
         // What could not be installed is printed below, if it is needed here.
         packages::ensure(true)?;
     }

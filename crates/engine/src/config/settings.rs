@@ -242,6 +242,8 @@ settings! {
     same_host_connections: u32 = 256, Number(0..=65_535);
     /// The size of each direction's ring in shared memory; the next power of two is used.
     same_host_ring: usize = 256 << 10, Bytes(4096..=16 << 20);
+    /// A folder with sockets by which processes in other network namespaces are found, as in containers that share it: only this user may have access to it (docs/same-host.md).
+    same_host_path: Option<PathBuf> = None, Or("none", FileName);
     /// Frames that fit a TCP segment, or long ones; `auto` is large towards Verbena and mss towards others.
     fpdu: Fpdu = Fpdu::Auto, Keyword(FPDUS);
     /// Ask peers for MPA markers.

@@ -104,10 +104,7 @@ impl Connection {
             attrs.apply(&qp, &options.slot, &mut out);
             *attrs
         };
-        let same_host = agreement
-            .extensions
-            .then(|| self.expect_rings(agreement.role))
-            .flatten();
+        let same_host = self.expect_rings(agreement.role, agreement.extensions);
         let rings = same_host.map_or(Features::NONE, |_| Features::RINGS);
         let settings = Settings {
             max_ulpdu: self.max_ulpdu(config.large_fpdus(met), agreement.markers_tx),

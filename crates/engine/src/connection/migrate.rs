@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::oob::hello::OobHello;
 use crate::poll::group::Group;
+use crate::same_host::NoRings;
 use crate::sys;
 
 /// What moves: the state of the queue pair and of the connection.
@@ -86,6 +87,7 @@ impl Connection {
         let early = Vec::new();
         let phase = Phase::Running { early };
         let connection = Connection::new(core, line, peer, phase, sys::now())?;
+        connection.set_no_rings(NoRings::Returned);
         connection
             .shard
             .serve(connection.token, connection.clone())?;

@@ -32,14 +32,32 @@ pub(super) struct ExpectedRings {
 
 impl Connection {
     /// The token of this side for CAPS, if the peer may be on this host and both are to use rings.
-    pub(super) fn expect_rings(self: &Arc<Self>, role: Role) -> Option<[u8; 16]> {
-        let local = is_same_host(self.transport.socket(), self.peer);
-        let wanted = self.core.config.same_host.resolve(local);
-        if !wanted || self.transport.has_tls() || self.transport.separate_reader().is_some() {
-            return None;
+    pub(super) fn expect_rings(self: &Arc<Self>, role: Role, extensions: bool) -> Option<[u8; 16]> {
+        let expected = self.try_expect_rings(role, extensions);
+        expected.map_err(|why| self.set_no_rings(why)).ok()
+    }
+
+    fn try_expect_rings(
+        self: &Arc<Self>,
+        role: Role,
+        extensions: bool,
+    ) -> Result<[u8; 16], NoRings> {
+        let config = &self.core.config;
+        let is_refused = match config.same_host {
+            Choice::Off => Some(NoRings::Off),
+            _ if self.transport.separate_reader().is_some() => Some(NoRings::Itself),
+            _ if self.transport.has_tls() => Some(NoRings::Tls),
+            _ if !extensions => Some(NoRings::NoExtensions),
+            choice => {
+                let local = is_same_host(self.transport.socket(), self.peer);
+                (!choice.resolve(local)).then_some(NoRings::OtherAddress)
+            }
+        };
+        if let Some(why) = is_refused {
+            return Err(why);
         }
-        let same_host = &self.core.same_host;
-        let permit = same_host.permit(self.core.config.same_host_connections)?;
+        let (same_host, most) = (&self.core.same_host, config.same_host_connections);
+        let permit = same_host.permit(most).ok_or(NoRings::TooMany(most))?;
         let expected = same_host.expect(&self.core, self.own.clone())?;
         let token = expected.token().to_bytes();
         *self.expected_rings.lock() = Some(ExpectedRings {
@@ -48,7 +66,12 @@ impl Connection {
             permit,
         });
         self.awaits_token.store(true, Ordering::Release);
-        Some(token)
+        Ok(token)
+    }
+
+    /// Tells queries why the stream is not in shared memory.
+    pub(super) fn set_no_rings(&self, why: NoRings) {
+        *self.no_rings.lock() = Some(why);
     }
 
     /// Once the peer's CAPS have arrived: the initiator takes the rings to the peer, and the responder accepts them.
@@ -78,16 +101,22 @@ impl Connection {
         };
         if let Err(why) = offered {
             *expected = None;
-            *self.no_rings.lock() = Some(why);
+            self.set_no_rings(why);
         }
     }
 
     /// What carries the stream.
     pub(crate) fn path(&self) -> StreamPath {
-        match self.transport.rings() {
-            Some(rings) if rings.is_writing() => StreamPath::SharedMemory(rings.peer()),
-            _ => StreamPath::Tcp(self.no_rings.lock().map(|why| why.to_string())),
-        }
+        let known = *self.no_rings.lock();
+        let why = match (self.transport.rings(), known) {
+            (Some(rings), _) if rings.is_writing() => {
+                return StreamPath::SharedMemory(rings.peer());
+            }
+            (_, Some(why)) => why,
+            (Some(rings), None) if rings.has_ended() => NoRings::Returned,
+            _ => self.core.same_host.pending(),
+        };
+        StreamPath::Tcp(Some(why.to_string()))
     }
 
     /// Returns the stream to its socket, which can be moved. Blocks until the peer has done the same.
@@ -168,7 +197,7 @@ impl RingWaiter for Connection {
 
     fn rings_failed(self: Arc<Self>, why: NoRings) {
         *self.expected_rings.lock() = None;
-        *self.no_rings.lock() = Some(why);
+        self.set_no_rings(why);
         if let Some(rings) = self.transport.rings() {
             rings.abandon();
         }

@@ -12,7 +12,7 @@ use verbena_sync::locks::Mutex;
 
 use super::message::{Kind, LEN, Message};
 use super::{
-    NoRings, RingEnds, RingWaiter, Token, can_read, probe_word, rings_in, send, socket_name,
+    Folder, NoRings, RingEnds, RingWaiter, Token, can_read, probe_word, rings_in, send, socket_name,
 };
 use crate::core::Core;
 use crate::error::Error;
@@ -29,6 +29,8 @@ pub(super) struct Offering {
     own: Token,
     peer: Token,
     layout: Layout,
+    /// Where the peer's socket is if its abstract name is in another network namespace.
+    folder: Folder,
     waiter: Weak<dyn RingWaiter>,
     deadline: Time,
     state: Mutex<State>,
@@ -53,7 +55,7 @@ impl Offering {
     pub(super) fn start(
         core: &Core,
         (own, peer): (Token, Token),
-        layout: Layout,
+        (layout, folder): (Layout, Folder),
         waiter: Weak<dyn RingWaiter>,
         limit: Duration,
     ) -> Result<(), Error> {
@@ -65,6 +67,7 @@ impl Offering {
             own,
             peer,
             layout,
+            folder,
             waiter,
             deadline: now + limit,
             state: Mutex::new(State::Connecting(RETRY)),
@@ -76,15 +79,32 @@ impl Offering {
         Ok(())
     }
 
+    /// Connects to the abstract name, or to the file of this name.
+    fn channel(&self) -> sys::Result<PacketChannel> {
+        let name = socket_name(self.peer.socket);
+        match (PacketChannel::connect(&name), &self.folder) {
+            (Err(error), Some(Ok(folder))) if error.is_refused() => folder.connect(&name),
+            (connected, _) => connected,
+        }
+    }
+
     /// Connects and sends the offer. None: the backlog is full, and a timer is set.
     fn attempt(&self, retry: Duration, now: Time) -> Result<Option<Offered>, NoRings> {
-        let channel = match PacketChannel::connect(&socket_name(self.peer.socket)) {
+        let channel = match self.channel() {
             Ok(channel) => channel,
             Err(error) if error.code() == libc::EAGAIN => {
                 self.shard.set_timer(now + retry, self.token);
                 return Ok(None);
             }
-            Err(error) => return Err(NoRings::Unreachable(error)),
+            Err(error) => {
+                let folder = self
+                    .folder
+                    .as_ref()
+                    .and_then(|folder| folder.as_ref().err());
+                return Err(
+                    folder.map_or(NoRings::Unreachable(error), |error| NoRings::Folder(*error))
+                );
+            }
         };
         let peer_pid = channel.peer_process();
         let mapping = Mapping::new(self.layout.pair_len())?;

@@ -14,13 +14,15 @@ use verbena_sync::locks::Mutex;
 
 use super::message::{Kind, LEN, Message};
 use super::{
-    Limits, MAX_RING, NoRings, Rejections, RingEnds, RingWaiter, can_read, probe_word, rings_in,
-    send, socket_name,
+    Folder, Limits, MAX_RING, NAME_PREFIX, NoRings, Rejections, RingEnds, RingWaiter, can_read,
+    probe_word, rings_in, send, socket_name,
 };
 use crate::core::Core;
 use crate::error::Error;
 use crate::poll::shard::{Shard, ShardTask, next_token};
-use crate::sys::{self, Doorbell, Interest, PacketChannel, PacketListener, Ready};
+use crate::sys::{
+    self, Doorbell, FolderListener, Interest, PacketChannel, PacketListener, Ready, SocketFolder,
+};
 
 /// Local connections accepted per turn on the shard.
 const MAX_PER_TURN: usize = 16;
@@ -31,6 +33,8 @@ pub(super) struct Server {
     shard: Arc<Shard>,
     token: u64,
     listener: PacketListener,
+    /// The same in the folder of the setting `same_host_path`.
+    in_folder: Option<sys::Result<FolderListener>>,
     limits: Limits,
     expected: Mutex<Vec<Entry>>,
     /// Local connections that are open.
@@ -66,14 +70,22 @@ struct Offered {
 }
 
 impl Server {
-    pub(super) fn start(core: &Core, limits: Limits) -> Result<Arc<Server>, Error> {
+    pub(super) fn start(core: &Core, limits: Limits, folder: Folder) -> Result<Arc<Server>, Error> {
         let shard = core.shards.pick()?;
         let socket = sys::random_u64()?;
+        let name = socket_name(socket);
+        let bind = |folder: Arc<SocketFolder>| {
+            folder.remove_stale(NAME_PREFIX)?;
+            folder.bind(&name)
+        };
+        // Without it, the abstract name still serves processes in this network namespace.
+        let in_folder = folder.map(|folder| folder.and_then(bind));
         let server = Arc::new(Server {
             socket,
             shard: shard.clone(),
             token: next_token(),
-            listener: PacketListener::bind(&socket_name(socket))?,
+            listener: PacketListener::bind(&name)?,
+            in_folder,
             limits,
             expected: Mutex::default(),
             clients: AtomicU32::new(0),
@@ -87,6 +99,9 @@ impl Server {
             &server.listener,
             Interest::READ,
         )?;
+        if let Some(Ok(other)) = &server.in_folder {
+            shard.watch(&other.listener, server.token, Interest::READ)?;
+        }
         Ok(server)
     }
 
@@ -94,9 +109,14 @@ impl Server {
         self.socket
     }
 
+    /// Why there is no socket in the folder of the setting `same_host_path`.
+    pub(super) fn folder_error(&self) -> Option<sys::Error> {
+        self.in_folder.as_ref()?.as_ref().err().copied()
+    }
+
     /// Adds a connection, and returns its secret.
-    pub(super) fn add(&self, waiter: Weak<dyn RingWaiter>) -> Option<u64> {
-        let secret = sys::random_u64().ok()?;
+    pub(super) fn add(&self, waiter: Weak<dyn RingWaiter>) -> Result<u64, sys::Error> {
+        let secret = sys::random_u64()?;
         let mut expected = self.expected.lock();
         expected.push(Entry {
             secret,
@@ -104,7 +124,7 @@ impl Server {
             peer: None,
             offer: Offer::None,
         });
-        Some(secret)
+        Ok(secret)
     }
 
     /// Removes a connection; an offer that it held is closed.
@@ -203,12 +223,21 @@ fn find(expected: &mut [Entry], secret: u64) -> Option<&mut Entry> {
 
 impl ShardTask for Server {
     fn ready(self: Arc<Self>, _: Ready) {
-        for _ in 0..MAX_PER_TURN {
-            // An error is reported again with the next readiness: out of descriptors, for which peers wait in the backlog.
-            let Ok(Some(channel)) = self.listener.accept() else {
-                break;
-            };
-            self.accept(channel);
+        let in_folder = self
+            .in_folder
+            .as_ref()
+            .and_then(|other| other.as_ref().ok());
+        for listener in [Some(&self.listener), in_folder.map(|other| &other.listener)]
+            .into_iter()
+            .flatten()
+        {
+            for _ in 0..MAX_PER_TURN {
+                // An error is reported again with the next readiness: out of descriptors, for which peers wait in the backlog.
+                let Ok(Some(channel)) = listener.accept() else {
+                    break;
+                };
+                self.accept(channel);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use verbena_mem::Sources;
@@ -57,7 +58,18 @@ impl Side {
     }
 
     fn with_limits(limits: Limits) -> Side {
-        let engine = Engine::new(Config::default()).unwrap();
+        Side::with(&Config::default(), limits)
+    }
+
+    fn in_folder(folder: &Folder) -> Side {
+        let mut config = Config::default();
+        let path = folder.0.to_str().unwrap();
+        config.set("same_host_path", path).unwrap();
+        Side::with(&config, LIMITS)
+    }
+
+    fn with(config: &Config, limits: Limits) -> Side {
+        let engine = Engine::new(config.clone()).unwrap();
         let same_host = SameHost::with_limits(limits);
         let connection = Arc::new(Connection::default());
         let expected = same_host.expect(&engine.core, waiter(&connection)).unwrap();
@@ -225,7 +237,7 @@ fn a_closed_engine_expects_nothing() {
     side.engine.shut_down(Duration::ZERO).unwrap();
     let connection = Arc::new(Connection::default());
     let core = &side.engine.core;
-    assert!(side.same_host.expect(core, waiter(&connection)).is_none());
+    assert!(side.same_host.expect(core, waiter(&connection)).is_err());
     let token = side.token();
     let offered = side
         .same_host
@@ -285,6 +297,84 @@ fn a_socket_that_does_not_exist_is_unreachable() {
         secret,
     });
     assert!(matches!(a.connection.failure(), NoRings::Unreachable(error) if error.is_refused()));
+}
+
+/// A folder that only this user can enter, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Folder {
+        let name = format!("verbena-same-host-{}-{test}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        std::fs::create_dir(&folder.0).unwrap();
+        folder.set_mode(0o700);
+        folder
+    }
+
+    fn set_mode(&self, mode: u32) {
+        std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(&self.0).unwrap().next().is_none()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// The file gets a name that no abstract socket has, as it is in another network namespace.
+#[test]
+fn a_file_is_found_where_no_abstract_name_is() {
+    let folder = Folder::new("found");
+    let (a, b) = (Side::in_folder(&folder), Side::in_folder(&folder));
+    let Token { socket, secret } = b.token();
+    let file = |socket| folder.0.join(socket_name(socket));
+    std::fs::rename(file(socket), file(!socket)).unwrap();
+    b.expected.set_peer(&a.token());
+    a.offer(Token {
+        socket: !socket,
+        secret,
+    });
+    let (mut a_ends, mut b_ends) = (
+        a.connection.outcome().unwrap(),
+        b.connection.outcome().unwrap(),
+    );
+    pass(&mut a_ends, &mut b_ends, b"there");
+    pass(&mut b_ends, &mut a_ends, b"and back");
+    assert_eq!(b.same_host.rejections(), Rejections::default());
+}
+
+#[test]
+fn an_ended_engine_leaves_no_file() {
+    let folder = Folder::new("left");
+    let side = Side::in_folder(&folder);
+    assert!(!folder.is_empty());
+    drop(side);
+    wait_until("the file is removed", || folder.is_empty());
+}
+
+/// The abstract name works nevertheless.
+#[test]
+fn a_folder_of_others_is_not_used() {
+    let folder = Folder::new("others");
+    folder.set_mode(0o750);
+    let (a, b) = (Side::in_folder(&folder), Side::in_folder(&folder));
+    assert!(folder.is_empty());
+    let is_refused = |why| matches!(why, NoRings::Folder(error) if error.code() == libc::EPERM);
+    assert!(is_refused(a.same_host.pending()));
+    b.expected.set_peer(&a.token());
+    a.offer(b.token());
+    assert!(a.connection.outcome().is_ok() && b.connection.outcome().is_ok());
+    let c = Side::in_folder(&folder);
+    c.offer(Token {
+        socket: !b.token().socket,
+        secret: 0,
+    });
+    assert!(is_refused(c.connection.failure()));
 }
 
 #[test]

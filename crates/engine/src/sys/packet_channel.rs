@@ -1,4 +1,4 @@
-//! Connections between processes of one user that carry packets: a listener with an abstract name, and channels that keep the boundaries of what
+//! Connections between processes of one user that carry packets: a listener with an abstract name or a path, and channels that keep the boundaries of what
 //! is sent (SOCK_SEQPACKET). No call blocks. Both ends check by SO_PEERCRED that the other is a process of the same user.
 
 use core::mem::MaybeUninit;
@@ -29,8 +29,13 @@ pub struct PacketListener {
 impl PacketListener {
     /// Binds the name and listens; EADDRINUSE if another process has it.
     pub fn bind(name: &str) -> Result<PacketListener> {
+        PacketListener::bind_to(&abstract_name(name)?)
+    }
+
+    /// Binds the address and listens.
+    pub(super) fn bind_to(address: &SocketAddrUnix) -> Result<PacketListener> {
         let fd = Fd::from(socket()?);
-        net::bind(&fd, &abstract_name(name)?).map_err(Error::of("bind"))?;
+        net::bind(&fd, address).map_err(Error::of("bind"))?;
         net::listen(&fd, BACKLOG).map_err(Error::of("listen"))?;
         Ok(PacketListener { fd })
     }
@@ -68,11 +73,15 @@ pub struct PacketChannel {
 impl PacketChannel {
     /// Connects to the listener with this name; ECONNREFUSED if there is none, EPERM if it is another user's.
     pub fn connect(name: &str) -> Result<PacketChannel> {
+        PacketChannel::connect_to(&abstract_name(name)?)
+    }
+
+    /// Connects to the listener at this address.
+    pub(super) fn connect_to(address: &SocketAddrUnix) -> Result<PacketChannel> {
         let channel = PacketChannel {
             fd: socket()?.into(),
         };
-        let name = abstract_name(name)?;
-        retry_on_intr(|| net::connect(&channel.fd, &name)).map_err(Error::of("connect"))?;
+        retry_on_intr(|| net::connect(&channel.fd, address)).map_err(Error::of("connect"))?;
         channel.check_peer()?;
         Ok(channel)
     }

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
-use verbena::low::{Arm, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr, Wc};
+use verbena::low::{Arm, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr, StreamPath, Wc};
 use verbena::tcp::{TcpOptions, TcpQp};
-use verbena::{Access, Cq, Device, Qp, QpOptions, UdOptions, UdQp};
+use verbena::{Access, Cq, Device, Pd, Qp, QpOptions, UdOptions, UdQp};
 
 /// Without the prefix of the settings: unknown settings are rejected.
 const ROLE: &str = "TEST_OF_VERBENA_EVENTS";
@@ -45,8 +45,12 @@ struct Watched {
 
 impl Watched {
     fn start(settings: &[(&str, &str)]) -> Watched {
+        Watched::start_as("events::as_child", settings)
+    }
+
+    fn start_as(test: &str, settings: &[(&str, &str)]) -> Watched {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["events::as_child", "--exact", "--nocapture"])
+            .args([test, "--exact", "--nocapture"])
             .env(ROLE, "yes")
             .envs(settings.iter().copied())
             .stdin(Stdio::piped())
@@ -97,6 +101,55 @@ fn complete(cq: &Cq, mut count: usize) {
     }
 }
 
+/// Two connected queue pairs that have exchanged messages until their path does not change any more.
+fn connected_pair(device: &Device, pd: &Pd, cq: &Cq) -> [Qp; 2] {
+    let new = || Qp::new(pd, cq, cq, QpOptions::default()).unwrap();
+    let [a, b] = [new(), new()];
+    let listener = device.listen("127.0.0.1:0").unwrap();
+    let connecting = a.connect(listener.local_addr().unwrap(), b"").unwrap();
+    let request = listener.next().wait().unwrap();
+    request.accept_on(&b, b"").unwrap().wait().unwrap();
+    connecting.wait().unwrap();
+    let is_settled = |qp: &Qp| match qp.query().unwrap().path {
+        Some(StreamPath::Tcp(why)) => !why.unwrap().contains(" yet"),
+        path => path.is_some(),
+    };
+    while !is_settled(&a) || !is_settled(&b) {
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let receive = RecvWr {
+                id: 1,
+                scatter: &[],
+            };
+            to.post_recv(&[receive]).unwrap();
+            let send = SendWr {
+                id: 2,
+                op: SendOp::Send {
+                    invalidate: None,
+                    immediate: None,
+                },
+                flags: Flags::SIGNALED,
+                data: Data::Inline(b""),
+            };
+            from.post_send(&[send]).unwrap();
+            complete(cq, 2);
+        }
+    }
+    [a, b]
+}
+
+/// Has one connection between two of its queue pairs.
+#[test]
+fn as_connected_child() {
+    if std::env::var(ROLE).is_err() {
+        return;
+    }
+    let device = Device::open().unwrap();
+    let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
+    let [a, b] = connected_pair(&device, &pd, &cq);
+    println!("\n> {} {}", a.number(), b.number());
+    wait_for_line();
+}
+
 /// For each line of input: a solicited message that takes a shared receive queue below its limit, and an access to memory that is not
 /// registered.
 #[test]
@@ -118,13 +171,23 @@ fn as_child() {
         ud.set_qkey(77);
         let to = server.local_addr().unwrap();
         let tcp = TcpQp::connect(&pd, (&sent, &sent), to, TcpOptions::default()).unwrap();
-        (ud, tcp, to.port())
+        (
+            ud,
+            tcp,
+            to.port(),
+            connected_pair(&device, &pd, &device.cq(64).unwrap()),
+        )
     });
-    let (ud, qpn, tcp, port) = others.as_ref().map_or((0, 0, 0, 0), |(ud, tcp, port)| {
-        (ud.event_number(), ud.number(), tcp.number(), *port)
-    });
+    let (ud, qpn, tcp, port, joined) =
+        others
+            .as_ref()
+            .map_or((0, 0, 0, 0, 0), |(ud, tcp, port, [joined, _])| {
+                let port = u32::from(*port);
+                let (ud, qpn) = (ud.event_number(), ud.number());
+                (ud, qpn, tcp.number(), port, joined.number())
+            });
     let (cq, srq_number) = (received.number(), srq.number());
-    println!("\n> {cq} {srq_number} {ud} {qpn} {tcp} {port}");
+    println!("\n> {cq} {srq_number} {ud} {qpn} {tcp} {port} {joined}");
     let mut kept = Vec::new();
     while wait_for_line() {
         let a = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
@@ -328,6 +391,13 @@ fn devinfo_shows_objects_of_running_program() {
     let peer = format!("127.0.0.1:{}", numbers[5]);
     assert_eq!(tcp["peer"], peer.as_str(), "{tcp}");
     assert!(tcp["local"].is_string(), "{tcp}");
+    let joined = find("qp", numbers[6]);
+    assert_eq!(
+        (&joined["path"], joined["peer_pid"].to_string()),
+        (&"shared-memory".into(), pid.clone()),
+        "{joined}"
+    );
+    assert!(joined["no_shared_memory"].is_null(), "{joined}");
     let plain = text(&output(&["devinfo", &pid]).stdout);
     assert!(plain.contains("rnr_retry          Forever"), "{plain}");
     let refused = output(&["devinfo", "4194305"]);
@@ -370,6 +440,42 @@ fn devinfo_shows_roce_connections() {
         for key in ["ack_timeout", "traffic_class"] {
             assert!(here.get(key).is_some(), "{key} of {here}");
         }
+    }
+}
+
+/// Also where shared memory was never tried.
+#[test]
+fn devinfo_says_why_a_connection_is_not_in_shared_memory() {
+    let encrypted = [
+        ("VERBENA_TLS", "psk"),
+        ("VERBENA_KEY", "a key of both sides"),
+    ];
+    for (settings, why) in [
+        (&[("VERBENA_SAME_HOST", "off")][..], "same_host-is-off"),
+        (
+            &[("VERBENA_SAME_HOST_CONNECTIONS", "0")],
+            "same_host_connections-is-reached:-0",
+        ),
+        (&encrypted, "the-connection-uses-TLS"),
+        (
+            &[("VERBENA_EXTENSIONS", "off")],
+            "the-peer-does-not-use-the-extensions",
+        ),
+    ] {
+        let mut watched = Watched::start_as("events::as_connected_child", settings);
+        let numbers = watched.read_numbers();
+        let shown = output(&["devinfo", "--json", &watched.pid()]);
+        let qps: Vec<serde_json::Value> = text(&shown.stdout)
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .filter(|object: &serde_json::Value| object["kind"] == "qp")
+            .collect();
+        assert_eq!(qps.len(), numbers.len());
+        for qp in qps {
+            assert_eq!(qp["path"], "tcp", "{qp}");
+            assert_eq!(qp["no_shared_memory"], why, "{qp}");
+        }
+        watched.proceed();
     }
 }
 

@@ -73,6 +73,8 @@ const EVENTS: &[&str] = &["latency", "--op", "send", "--events"];
 const CRC: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--crc", "on"];
 const SEND_CRC: &[&str] = &["stream", "--op", "send", "--fpdu", "large", "--crc", "on"];
 const MSS: &[&str] = &["stream", "--op", "write", "--fpdu", "mss"];
+#[rustfmt::skip]
+const MSS_CRC: &[&str] = &["stream", "--op", "write", "--fpdu", "mss", "--crc", "on"];
 const WRITE_EVENTS: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--events"];
 
 const LATENCY_TLS: &[&str] = &["latency", "--op", "send", "--tls"];
@@ -99,6 +101,9 @@ const SHM_SEND_LATENCY: &[&str] = &["latency", "--op", "send", "--same-host"];
 const SHM_SEND_EVENTS: &[&str] = &["latency", "--op", "send", "--same-host", "--events"];
 const SHM_WRITE_LATENCY: &[&str] = &["latency", "--op", "write", "--same-host"];
 const SHM_READ_LATENCY: &[&str] = &["latency", "--op", "read", "--same-host"];
+const SHM_ATOMIC_LATENCY: &[&str] = &["latency", "--op", "atomic", "--same-host"];
+const SHM_READ_POLLED: &[&str] = &["latency", "--op", "read", "--same-host", "--polled"];
+const SHM_ATOMIC_POLLED: &[&str] = &["latency", "--op", "atomic", "--same-host", "--polled"];
 const SHM_SEND: &[&str] = &["stream", "--op", "send", "--same-host"];
 const SHM_WRITE: &[&str] = &["stream", "--op", "write", "--same-host"];
 const SHM_READ: &[&str] = &["stream", "--op", "read", "--same-host"];
@@ -152,6 +157,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     loopback_only("verbena-send-tls", Worker(Bandwidth, SEND_TLS)),
     loopback_only("verbena-write-tls", Worker(Bandwidth, WRITE_TLS)),
     veth_only("verbena-write-mss", Worker(Bandwidth, MSS)),
+    veth_only("verbena-write-mss-crc", Worker(Bandwidth, MSS_CRC)),
     first("verbena-send", Worker(Rate, &["stream", "--op", "send"])),
     first("verbena-write", Worker(Rate, &["stream", "--op", "write"])),
     first("verbena-send-single", Worker(Rate, SEND_SINGLE)),
@@ -159,6 +165,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     loopback_only("tcp-many", Worker(Connections, &["tcp-many"])),
     loopback_only("verbena-write", Worker(Connections, &["many"])),
     loopback_only("verbena", Worker(Idle, &["idle"])),
+    loopback_only("verbena-shm", Worker(Idle, &["idle", "--same-host"])),
     second("udp-polling", Worker(RoceLatency, &["udp-pingpong"])),
     second("tcp-send", Worker(RoceLatency, TCP_SEND_LATENCY)),
     second("roce-send", Worker(RoceLatency, ROCE_SEND_LATENCY)),
@@ -187,6 +194,12 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     loopback_only("verbena-send-events", Worker(ShmLatency, SHM_SEND_EVENTS)),
     loopback_only("verbena-write", Worker(ShmLatency, SHM_WRITE_LATENCY)),
     loopback_only("verbena-read", Worker(ShmLatency, SHM_READ_LATENCY)),
+    loopback_only("verbena-read-polled", Worker(ShmLatency, SHM_READ_POLLED)),
+    loopback_only("verbena-atomic", Worker(ShmLatency, SHM_ATOMIC_LATENCY)),
+    loopback_only(
+        "verbena-atomic-polled",
+        Worker(ShmLatency, SHM_ATOMIC_POLLED),
+    ),
     loopback_only("verbena-send", Worker(ShmBandwidth, SHM_SEND)),
     loopback_only("verbena-write", Worker(ShmBandwidth, SHM_WRITE)),
     loopback_only("verbena-read", Worker(ShmBandwidth, SHM_READ)),
@@ -209,6 +222,8 @@ pub(crate) const PROGRAMS: &[(&str, &str)] = &[
     ("ip", "iproute2"),
 ];
 
+/// Bytes of an atomic operation.
+const ATOMIC: u32 = 8;
 /// Outstanding messages when the rate is measured.
 const RATE_DEPTH: u32 = 128;
 /// Requests that our own loops post by one call.
@@ -252,7 +267,8 @@ impl Contender {
                 let special = matches!(self.name, "verbena-write-events" | "verbena-send-crc");
                 let special = special || words.contains(&"--crc");
                 let special = special || (own == Bandwidth && self.name.contains("tls"));
-                own == measure && (!special || bulk)
+                let fits = !words.contains(&"atomic") || size == ATOMIC;
+                own == measure && (!special || bulk) && fits
             }
             Iperf3 => measure == Bandwidth && bulk && size <= 1 << 20,
             Iperf3Udp => measure == RoceBandwidth,

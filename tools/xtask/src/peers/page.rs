@@ -92,7 +92,7 @@ fn title(place: Topology, measure: Measure) -> String {
         }
         Measure::RoceBandwidth => "bandwidth over RoCEv2, TCP and UDP, GB/s",
         Measure::ShmLatency => {
-            "half a round trip through shared memory (a whole one for reads), µs"
+            "half a round trip through shared memory (a whole one for reads and atomics), µs"
         }
         Measure::ShmBandwidth => "bandwidth through shared memory, GB/s",
         Measure::ShmRate => "messages per second through shared memory, millions",
@@ -159,7 +159,7 @@ pub(crate) fn page(
          Cells: the median, and the smallest and the largest round.\n\n\
          `tcp-…` are our own loops over plain sockets (on loopback without the pacing of bbr, as in Verbena), `verbena-…` the Rust API, `dropin-…` perftest on the drop-in libraries; \
          `…-events` wait for events where the others poll, `…-mss` has frames of a TCP segment, all others large ones. Only the tables of shared memory have Verbena's path through it, UCX with `UCX_TLS=sm` and libfabric's shm; \
-         `futex` there is two threads that wake each other. libfabric's \
+         `futex` there is two threads that wake each other. The targets of `verbena-read` and `verbena-atomic` sleep, those of `…-polled` poll. libfabric's \
          only program measures ping-pong alone, also in the tables of bandwidth and rate.\n\n## Targets\n\n",
         about.machine, about.rounds, about.seconds, about.load[0], about.load[1]
     );
