@@ -1,7 +1,7 @@
 //! The path of every notification, from an event of the adapter to its handlers and listeners (docs/events.md).
 //! All notifications go through it, and none is delivered under a lock. A panic in a program's handler is caught and affects nothing else.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use verbena_events::eq::{Memory, Settings};
@@ -117,7 +117,7 @@ impl Notification {
         let interrupts = create_interrupts(function, config, &handlers, signals)?;
         let columns = Columns::new(&interrupts).map_err(CommandError::from);
         let columns = columns.map_err(InterruptError::from)?;
-        let notification = Arc::new_cyclic(|own| Notification {
+        let notification = Arc::new_cyclic(|own: &Weak<Notification>| Notification {
             lifecycle: lifecycle.clone(),
             shards: shards.clone(),
             interrupts,
@@ -128,7 +128,7 @@ impl Notification {
             handlers,
             handler_threads: HandlerThreads::default(),
             cq_notifications: CqNotifications::default(),
-            ticker: Ticker::new(own.clone()),
+            ticker: Ticker::new(Weak::<Notification>::clone(own)),
             observers: Observers::default(),
             monitor_opened: AtomicBool::new(false),
             link_watched: AtomicBool::new(false),

@@ -66,7 +66,7 @@ impl Processor {
             slot
         });
         let group = HandlerThreadGroup {
-            core: Weak::new(),
+            engine: Weak::<crate::core::Core>::new(),
             processors: vec![0],
             threads,
         };
