@@ -222,7 +222,7 @@ impl BenchEndpoint {
 
     /// Why a queue pair of this side failed, if it was not by the peer.
     fn own_failure(&self) -> Option<Error> {
-        let views = self.qps.iter().map(|qp| qp.view());
+        let views = self.qps.iter().map(Qp::view);
         let mut failed = views.filter(|view| !view.peer_disconnected);
         failed.find_map(|view| view.cause).map(Error::Failed)
     }
