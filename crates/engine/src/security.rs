@@ -4,6 +4,7 @@
 pub mod access;
 pub(crate) mod key_auth;
 pub(crate) mod keys;
+pub(crate) mod source;
 pub(crate) mod tls;
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Stream sockets towards a host that vanishes (docs/connections.md, "Peers that die, stall or fall silent"): two network
-//! namespaces joined by a veth pair, which loses everything from some moment on. Needs root, or a user namespace.
+//! Stream sockets towards a program that is stopped, or a host that vanishes (docs/connections.md, "Peers that die, stall or fall silent"): two
+//! network namespaces joined by a veth pair, which loses everything from some moment on. These need root, or a user namespace.
 
 #[path = "../../../split/lan/tests/common/space.rs"]
 mod space;
@@ -7,8 +7,11 @@ mod space;
 mod tcp;
 
 use std::net::SocketAddr;
+use std::process::{Child, Command};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use space::Netns;
 use verbena::{Config, Device};
 use verbena_rsocket::{Error, Flags, Net, Stream};
@@ -16,6 +19,15 @@ use verbena_rsocket::{Error, Flags, Net, Stream};
 const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 /// A keep-alive interval beyond the tests' duration, so that probes do not find what another timeout must find.
 const NEVER: &str = "600s";
+
+/// A device with these settings.
+fn open(settings: &[(&str, &str)]) -> Arc<Net> {
+    let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
+    for (key, value) in settings {
+        config.set(key, value).unwrap();
+    }
+    Net::open(Device::with(config).unwrap())
+}
 
 /// Two connected sockets, one at each end of the veth pair.
 struct Ends {
@@ -32,12 +44,8 @@ impl Ends {
             space.ip(&format!("address add {address}/24 dev cable"));
         }
         let nets = [0, 1].map(|at| {
-            let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
-            config.set("device", ADDRESSES[at]).unwrap();
-            for (key, value) in settings {
-                config.set(key, value).unwrap();
-            }
-            spaces[at].run(|| Net::open(Device::with(config).unwrap()))
+            let all = [&[("device", ADDRESSES[at])][..], settings].concat();
+            spaces[at].run(|| open(&all))
         });
         let listener = spaces[1].run(|| {
             let listener = Stream::new(&nets[1]);
@@ -126,4 +134,59 @@ fn vanished_host_fails_receiving_socket() {
         let error = end_of(b);
         assert!(broke(&error), "{error}");
     });
+}
+
+/// Where this program connects to, if it was started to be stopped.
+const CONNECT_TO: &str = "VERBENA_TEST_CONNECT_TO";
+
+/// A process that is killed on drop.
+struct KillOnDrop(Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Its program neither reads nor answers: the socket waits for it, as long as `stalled_after` says.
+#[test]
+fn stopped_program_fails_sending_socket() {
+    if let Ok(to) = std::env::var(CONNECT_TO) {
+        let socket = Stream::new(&open(&[]));
+        socket.connect(to.parse().unwrap()).unwrap();
+        assert_eq!(socket.send(b"here", Flags::default()).unwrap(), 4);
+        loop {
+            std::thread::park();
+        }
+    }
+    for same_host in ["on", "off"] {
+        let net = open(&[("stalled_after", "1s"), ("same_host", same_host)]);
+        let listener = Stream::new(&net);
+        listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        listener.listen(4).unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["stopped_program_fails_sending_socket", "--exact"])
+            .env(CONNECT_TO, listener.local_addr().unwrap().to_string())
+            .spawn();
+        let child = KillOnDrop(child.unwrap());
+        let socket = listener.accept().unwrap();
+        assert_eq!(socket.recv(&mut [0; 4], Flags::WAIT_ALL).unwrap(), 4);
+        kill_process(Pid::from_child(&child.0), Signal::STOP).unwrap();
+        let status = format!("/proc/{}/status", child.0.id());
+        verbena_testing::wait_until("it is stopped", || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            status.contains("State:\tT")
+        });
+        let began = Instant::now();
+        socket.set_nonblocking(true);
+        let error = verbena_testing::wait_for("the socket ends", || {
+            match socket.send(&[7; 1 << 16], Flags::default()) {
+                Err(error) if !error.is_would_block() => Some(error),
+                _ => None,
+            }
+        });
+        assert!(broke(&error), "same_host = {same_host}: {error}");
+        assert!(began.elapsed() >= Duration::from_secs(1), "too early");
+    }
 }

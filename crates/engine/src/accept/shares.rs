@@ -11,7 +11,7 @@ use core::cmp::Reverse;
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::security::access::source_of;
+use crate::security::source::source_of;
 
 /// The unit of the shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -20,23 +20,12 @@ use crate::config::{Networks, Settings};
 use crate::guard::catch_panic;
 use crate::sys;
 
+pub use crate::security::source::source_of;
+
 /// How long a source is not reported again.
 const PERIOD: Duration = Duration::from_secs(60);
 /// Sources that are tracked at a time.
 const SOURCES: usize = 256;
-
-/// The source that an address counts for where limits are per source: an address of IPv4, of this machine or of its link counts for
-/// itself, any other address of IPv6 for its network of 64 bits, which is what a host has to itself (RFC 6177). All hosts of a
-/// link have the same 64 bits in their link-local addresses.
-#[must_use]
-pub fn source_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(ip) if !ip.is_loopback() && !ip.is_unicast_link_local() => {
-            IpAddr::V6((ip.to_bits() & !u128::from(u64::MAX)).into())
-        }
-        whole => whole,
-    }
-}
 
 /// Which setting refused a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! Connections by address over RoCEv2, as C programs make them: the events are those of TCP, and private data has the lengths of InfiniBand, with
 //! zeros behind it. Each test has a process of its own, since the settings are read once.
 
+use std::time::Duration;
+
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_testing::own_process;
@@ -107,4 +109,17 @@ fn datagram_service_is_resolved_over_roce() {
     call!(rdma_destroy_qp(child));
     drop(letters);
     assert_eq!(call!(rdma_destroy_id(child)), 0);
+}
+
+/// A request of a source that the setting names is dropped unread, and its sender repeats it until its time is over.
+#[test]
+fn denied_source_is_not_shown_to_the_program() {
+    own_process!();
+    settings(&[SETTINGS, &[("VERBENA_DENY", "127.0.0.1")]].concat());
+    let server = Server::new(0);
+    let client = Client::resolved_to(server.at);
+    assert_eq!(client.id.connect(b""), 0, "{}", errno());
+    let event = client.channel.expect(RDMA_CM_EVENT_UNREACHABLE);
+    assert_eq!(event.get().status, -libc::ETIMEDOUT);
+    server.channel.expect_no_event(Duration::ZERO);
 }

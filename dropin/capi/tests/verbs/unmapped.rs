@@ -1,11 +1,13 @@
-//! Registered memory that its program protects or truncates: the request that needs it fails, and the process goes on.
+//! Registered memory that its program protects or truncates: the request that needs it fails, over TCP and over RoCEv2, and the process goes on.
 //! Unmapping is not tried here: another test's thread could map something else at the same addresses.
 
 use crate::common::*;
+use crate::datagrams;
 use core::ffi::c_void;
 use core::ptr;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
+use verbena_testing::own_process;
 
 const LEN: usize = 128 << 10;
 /// Framed in one short copy, staged, and left in place for the system call.
@@ -193,4 +195,48 @@ fn inaccessible_target_fails_its_atomic() {
         assert_eq!(a.send(1, opcode, at_a.piece(size), remote), 0);
         assert_ne!(next_completion(a.cq).status, IBV_WC_SUCCESS);
     });
+}
+
+#[test]
+fn inaccessible_memory_fails_its_datagram() {
+    for way in [Way::Protect, Way::Truncate] {
+        let (a, b) = (datagrams::side(), datagrams::side());
+        let (at_a, at_b) = (Region::of(&a), Region::of(&b));
+        let mut attr = a.rtr_attr(0).0.ah_attr;
+        let ah = call!(ibv_create_ah(a.pd, &raw mut attr));
+        assert!(!ah.is_null());
+        let to = ibv_send_wr__wr__ud {
+            ah,
+            remote_qpn: b.number(),
+            remote_qkey: datagrams::QKEY,
+        };
+        let send = |id| a.send(id, IBV_WR_SEND, at_a.piece(500), |wr| wr.wr.ud = to);
+        assert_eq!(b.receive_into(7, at_b.piece(1000)), 0);
+        at_b.make_inaccessible(way);
+        assert_eq!(send(1), 0);
+        expect_completion(a.cq, 1, IBV_WC_SUCCESS);
+        expect_completion(b.cq, 7, IBV_WC_LOC_PROT_ERR);
+        at_a.make_inaccessible(way);
+        assert_eq!(send(2), 0);
+        expect_completion(a.cq, 2, IBV_WC_LOC_PROT_ERR);
+        assert_eq!(call!(ibv_destroy_ah(ah)), 0);
+    }
+}
+
+/// Each case again, in a process that uses RoCEv2.
+#[test]
+fn inaccessible_memory_fails_its_request_over_roce() {
+    own_process!();
+    // SAFETY: this process was started for this test, and nothing has read the environment yet.
+    unsafe {
+        std::env::set_var("VERBENA_WIRE", "roce");
+        std::env::set_var("VERBENA_DEVICE", "127.0.0.1");
+    }
+    inaccessible_source_fails_its_request();
+    requests_before_inaccessible_source_succeed();
+    inaccessible_receive_buffer_fails_its_receive();
+    inaccessible_sink_fails_its_read();
+    inaccessible_remote_memory_fails_the_request();
+    inaccessible_target_fails_its_atomic();
+    inaccessible_memory_fails_its_datagram();
 }

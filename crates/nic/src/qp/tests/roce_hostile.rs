@@ -12,7 +12,7 @@ use verbena_wire::roce::{
 };
 use verbena_wire::{Stag, To};
 
-use crate::qp::{PacketSender, QpAccessFlags};
+use crate::qp::{PacketSender, QpAccessFlags, Transfer};
 use crate::state::{QpState, QpType};
 use crate::testing::{PD, Pair, SEND, SIZE, Setup, Side, read, write};
 use crate::wc::Status;
@@ -73,10 +73,14 @@ fn own(at: u32) -> Psn {
 
 impl Victim {
     fn new(qp_type: QpType) -> Victim {
-        let setup = Setup {
+        Victim::with(Setup {
             qp_type,
             ..Setup::default()
-        };
+        })
+    }
+
+    fn with(setup: Setup) -> Victim {
+        let qp_type = setup.qp_type;
         let mut side = Pair::unconnected(setup).b;
         let service = match qp_type {
             QpType::Uc => Service::Uc,
@@ -138,6 +142,15 @@ impl Victim {
             }
         };
         sender.0.iter().map(answer).collect()
+    }
+
+    /// Time passes, and the peer is silent.
+    fn advance_to(&mut self, end: Time) {
+        while let Some(next) = self.side.qp.deadline().filter(|next| *next <= end) {
+            self.now = self.now.max(next);
+            self.side.qp.handle_timeout(self.now, &mut self.side.out);
+        }
+        self.now = end;
     }
 
     /// The syndromes of what it sends now.
@@ -813,6 +826,44 @@ fn interrupted_unreliable_message_frees_its_receive() {
     let ended: Vec<_> = received.iter().map(|w| (w.id, w.status, w.len)).collect();
     assert_eq!(ended, [(1, Status::Success, 5)]);
     assert_eq!(victim.side.memory.read(7000, 5), b"whole");
+}
+
+/// A message that begins and does not go on, in a receive of a shared queue. The reliable connection fails, and the receive completes where it
+/// was taken; packets of an unreliable one may be lost, so its receive goes back to the queue.
+#[test]
+fn silence_within_a_message_frees_its_shared_receive() {
+    let wait = Duration::from_secs(10);
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let mut victim = Victim::with(Setup {
+            qp_type,
+            shared: true,
+            transfer: Transfer {
+                shared_receive_wait: wait,
+                ..Transfer::default()
+            },
+            ..Setup::default()
+        });
+        victim.receive(1);
+        let first = Operation::SendFirst(victim.service);
+        victim.deliver(psn(0), first, &WHOLE);
+        victim.answers();
+        let srq = victim.side.srq.clone().unwrap();
+        assert_eq!(srq.len(), 0, "taken");
+        victim.advance_to(Time::ZERO + wait.mul_f32(0.9));
+        assert_eq!((victim.side.qp.state(), srq.len()), (QpState::Rts, 0));
+        victim.advance_to(Time::ZERO + wait.mul_f32(1.3));
+        let received = victim.side.received();
+        let ended: Vec<_> = received.iter().map(|wc| (wc.id, wc.status)).collect();
+        if qp_type == QpType::Rc {
+            assert_eq!(victim.side.qp.state(), QpState::Err);
+            let cause = victim.side.qp.cause().unwrap();
+            assert!(cause.contains("did not go on"), "{cause}");
+            assert_eq!(ended, [(1, Status::WrFlushErr)]);
+        } else {
+            assert_eq!(victim.side.qp.state(), QpState::Rts);
+            assert_eq!((ended, srq.len()), (vec![], 1));
+        }
+    }
 }
 
 /// Acknowledgements of requests that an unreliable connection never waits for.
