@@ -562,6 +562,16 @@ pub(crate) fn readable(fd: c_int, within: Duration) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, within.as_millis() as c_int) == 1 }
 }
 
+/// Runs `ip` with these words; returns its output.
+pub(crate) fn ip(arguments: &str) -> String {
+    let ran = std::process::Command::new("ip")
+        .args(arguments.split(' '))
+        .output();
+    let ran = ran.expect("iproute2 is installed");
+    assert!(ran.status.success(), "ip {arguments}: {ran:?}");
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
 /// Makes a descriptor non-blocking.
 pub(crate) fn set_nonblocking(fd: c_int) {
     // SAFETY: `fcntl` with `F_SETFL` takes an integer; the descriptor is open.

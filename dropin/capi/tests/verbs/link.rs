@@ -2,16 +2,8 @@
 //! The test runs in a network namespace of its own, with a pair of virtual Ethernet interfaces.
 
 use crate::common::*;
-use std::process::Command;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
-
-fn ip(arguments: &str) -> String {
-    let ran = Command::new("ip").args(arguments.split(' ')).output();
-    let ran = ran.expect("iproute2 is installed");
-    assert!(ran.status.success(), "ip {arguments}: {ran:?}");
-    String::from_utf8_lossy(&ran.stdout).into_owned()
-}
 
 /// The state of the port by `ibv_query_port`, and by its file.
 fn port_state(side: &Side) -> (u32, u8, String) {

@@ -13,6 +13,7 @@ mod device_memory;
 mod domains;
 mod failures;
 mod functions;
+mod gids;
 mod idle_sockets;
 mod layout;
 mod leaks;
