@@ -45,7 +45,14 @@ fn defaults_are_accepted_in_text_form() {
 fn every_setting_refuses_invalid_text_by_name() {
     for row in Config::default().describe() {
         // Any text but the empty one is a file name.
-        let is_file = matches!(row.key, "key_file" | "tls_cert" | "tls_key" | "tls_ca");
+        let files = [
+            "key_file",
+            "tls_cert",
+            "tls_key",
+            "tls_ca",
+            "same_host_path",
+        ];
+        let is_file = files.contains(&row.key);
         let nonsense = if is_file { "" } else { "?!" };
         let problems = Config::default().set(row.key, nonsense).unwrap_err();
         let sentence = problems.to_string();
