@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use arrayvec::ArrayVec;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::fd::Fd;
@@ -111,17 +111,6 @@ pub fn sleep_until_ready(poller: &Poller, limit: Duration) {
     let limit = Timespec::try_from(limit).ok();
     // Whatever ended the sleep, the caller checks for itself.
     let _ = epoll::wait(&poller.fd, &mut event, limit.as_ref());
-}
-
-/// The same, also until one of these descriptors is readable.
-pub fn sleep_until_any_ready(poller: &Poller, others: &[BorrowedFd<'_>], limit: Duration) {
-    let all = core::iter::once(poller.as_fd()).chain(others.iter().copied());
-    let mut all: ArrayVec<PollFd<'_>, MAX_SLEEP_READY> = all
-        .take(MAX_SLEEP_READY)
-        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-        .collect();
-    let limit = Timespec::try_from(limit).ok();
-    let _ = poll(&mut all, limit.as_ref());
 }
 
 fn flags(interest: Interest) -> epoll::EventFlags {

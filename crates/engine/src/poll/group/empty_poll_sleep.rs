@@ -18,14 +18,14 @@ const POLLS: u32 = 32;
 /// Threads that sleep in polls of a group's queue.
 #[derive(Debug, Default)]
 pub(super) struct EmptyPollSleep {
-    /// There is a member whose input ends the sleep. A UDP socket does, too.
+    /// There is a member whose input ends the sleep.
     pub(super) possible: AtomicBool,
     /// Empty polls since the last that found completions.
     empty_polls: AtomicU32,
     /// A thread sleeps in the group's poller.
     has_sleeper: AtomicBool,
     /// The polling thread should sleep, as of its last empty poll.
-    pub(super) due: AtomicBool,
+    due: AtomicBool,
 }
 
 impl EmptyPollSleep {
@@ -40,7 +40,7 @@ impl EmptyPollSleep {
 impl Group {
     /// Counts an empty poll of the lent group's queue.
     pub(super) fn note_empty_poll(&self, now: Time) {
-        if !self.poll_sleep.possible.load(Ordering::Relaxed) && !self.udp_ports.has_any() {
+        if !self.poll_sleep.possible.load(Ordering::Relaxed) {
             return;
         }
         let competes = preemption::note_empty_poll(now, self.token, POLLS);
@@ -56,14 +56,14 @@ impl Group {
         }
     }
 
-    /// Sleeps until a member is ready or a UDP socket has input, for `poll_sleep` at most, if that is due; false if it did not.
+    /// Sleeps until a member is ready, for `poll_sleep` at most, if that is due; false if it did not.
     pub(crate) fn sleep_if_due(&self) -> bool {
         if !self.poll_sleep.due.load(Ordering::Relaxed) {
             return false;
         }
         let limit = self.core.config.poll_sleep;
         let lent = self.owner.is_lent();
-        if limit.is_zero() || !lent {
+        if limit.is_zero() || !lent || self.udp_ports.has_any() {
             return false;
         }
         self.finish_polling_before_sleep();
@@ -74,16 +74,12 @@ impl Group {
 
     /// One thread at a time is woken by a member. Others that poll the same queue sleep for the whole time: woken together, they would wait for
     /// the first one, and all of them for a processor. So does a thread while another one serves a crowded group: its members stay ready until they
-    /// are served. Packets that another queue's thread reads from a shared UDP socket end no sleep.
+    /// are served.
     fn sleep_in_poller(&self, limit: Duration) {
         if self.ready_buf.is_locked() || self.poll_sleep.has_sleeper.swap(true, Ordering::Acquire) {
             sys::sleep(limit);
         } else {
-            if self.udp_ports.has_any() {
-                self.udp_ports.sleep(&self.poller, limit);
-            } else {
-                poller::sleep_until_ready(&self.poller, limit);
-            }
+            poller::sleep_until_ready(&self.poller, limit);
             self.poll_sleep.has_sleeper.store(false, Ordering::Release);
         }
     }

@@ -1,15 +1,11 @@
 //! Tests of lending and returning a group, with an artificial clock.
 
-use core::net::Ipv4Addr;
 use core::time::Duration;
-use std::net::UdpSocket;
 
 use super::borrower::BUSY_FACTOR;
 use super::lending::LEND_BACKOFF;
 use super::*;
 use crate::config::Config;
-use crate::datagram::udp_port::PortKind;
-use crate::sys::{DatagramSocket, Doorbell};
 
 /// Long, so that the shard's own timer does not expire during a test.
 const USUAL: Duration = Duration::from_secs(1);
@@ -151,30 +147,4 @@ fn group_allows_sleep_after_the_backoff() {
     assert_eq!(until(), 0, "the clock is not read for it any more");
     group.lending.back_off(sys::now() + USUAL);
     assert!(!group.may_sleep() && until() > 0, "another reason");
-}
-
-#[test]
-fn udp_input_or_ready_member_ends_a_sleep() {
-    // A sleep that does not end is a failure.
-    const FOREVER: Duration = Duration::from_secs(3600);
-    let core = Core::new(Config::default()).unwrap();
-    let group = Group::new(&core).unwrap();
-    let socket = DatagramSocket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    let at = socket.local_addr().unwrap();
-    let port = UdpPort::new(&core, socket, PortKind::Private).unwrap();
-    group.add_udp_port(&port);
-    while !is_lent(&group) {
-        group.polled_empty();
-    }
-    group.poll_sleep.due.store(true, Ordering::Relaxed);
-    assert!(group.sleep_if_due(), "a UDP socket does not prevent it");
-
-    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    sender.send_to(b"no packet", at).unwrap();
-    group.udp_ports.sleep(&group.poller, FOREVER);
-    verbena_testing::wait_until("it is read", || group.udp_ports.poll(&core));
-    let member = Doorbell::new().unwrap();
-    group.poller.add(&member, 7, Interest::READ).unwrap();
-    member.ring();
-    group.udp_ports.sleep(&group.poller, FOREVER);
 }

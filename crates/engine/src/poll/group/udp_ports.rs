@@ -1,11 +1,8 @@
 //! The UDP sockets that feed one completion queue: read by the thread that polls it while the group is lent, else by their shard.
 //! A poll reads at most two of them, so its cost does not depend on their number.
 
-use core::time::Duration;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use verbena_nic::Outbox;
 use verbena_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use verbena_sync::locks::RwLock;
@@ -13,8 +10,6 @@ use verbena_sync::locks::RwLock;
 use crate::core::Core;
 use crate::datagram::udp_port::UdpPort;
 use crate::poll::owner::OwnerCell;
-use crate::sys::Poller;
-use crate::sys::poller::{self, MAX_SLEEP_READY};
 
 /// Datagrams read per poll from one socket.
 const READ_BATCH: usize = 16;
@@ -76,21 +71,6 @@ impl UdpPorts {
             }
             self.any.store(!list.all.is_empty(), Ordering::Release);
         }
-    }
-
-    /// Sleeps until one of the sockets has input or the poller is ready, for `limit` at most. Only the first sockets are watched if
-    /// there are more than the call takes, starting with the one that had input last.
-    pub(super) fn sleep(&self, poller: &Poller, limit: Duration) {
-        let ports: ArrayVec<Arc<UdpPort>, MAX_SLEEP_READY> = {
-            let list = &self.list.read().all;
-            let hot = self.hot.load(Ordering::Relaxed) % list.len().max(1);
-            let from_hot = list.iter().skip(hot).chain(list.iter().take(hot));
-            let ports = from_hot.map(|(port, _)| port.clone());
-            ports.take(MAX_SLEEP_READY).collect()
-        };
-        let sockets: ArrayVec<BorrowedFd<'_>, MAX_SLEEP_READY> =
-            ports.iter().map(|port| port.as_fd()).collect();
-        poller::sleep_until_any_ready(poller, &sockets, limit);
     }
 
     /// Lends or returns the sockets after the group was lent or returned. Each thread that changes that calls this afterwards, and

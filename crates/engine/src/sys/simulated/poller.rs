@@ -113,15 +113,6 @@ pub fn sleep_until_ready(poller: &Poller, limit: Duration) {
     wait(poller.fd.raw(), Some(now() + limit), 1, drop);
 }
 
-/// The same, also until one of these descriptors is readable; takes no entry.
-pub fn sleep_until_any_ready(poller: &Poller, others: &[BorrowedFd<'_>], limit: Duration) {
-    let all = core::iter::once(poller.as_fd()).chain(others.iter().copied());
-    let all: Vec<RawFd> = all.take(MAX_SLEEP_READY).map(|fd| fd.as_raw_fd()).collect();
-    block("poll", Some(now() + limit), move |world| {
-        all.iter().any(|fd| world.state(*fd).readable)
-    });
-}
-
 impl AsFd for Poller {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
