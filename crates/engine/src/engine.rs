@@ -219,6 +219,13 @@ impl Engine {
         self.core.roce_ports.handover.counters()
     }
 
+    /// Calls `observer` with the sentence why RoCEv2 cannot be used, once for each, as when another user's process or the kernel has UDP port 4791
+    /// of an address. The call that needed it fails with the same sentence, or the listener goes on with TCP alone. Called on the thread that
+    /// tried; it must neither block nor call the engine. A later observer replaces this one.
+    pub fn on_roce_unavailable(&self, observer: impl Fn(&str) + Send + Sync + 'static) {
+        self.core.roce_ports.on_unavailable(observer);
+    }
+
     /// Waits until the peers have confirmed the end of all connections over RoCEv2 that were ended here, at most for this time; false if some
     /// have not. A process that ends does not repeat messages that were lost.
     pub fn wait_disconnected(&self, limit: Duration) -> bool {

@@ -4,3 +4,15 @@
 pub(crate) mod cm;
 pub(crate) mod connection;
 pub(crate) mod loss;
+
+use core::net::{IpAddr, SocketAddr};
+
+use verbena_wire::roce::PORT;
+
+use crate::sys;
+
+/// Whether this peer can speak RoCEv2: on this host, some socket must have the port.
+pub(crate) fn may_have_port(peer: IpAddr) -> bool {
+    let is_local = peer.is_loopback() || matches!(sys::interface_of(peer), Ok(Some(_)));
+    !is_local || sys::sharing_sockets(SocketAddr::new(peer, PORT)) > 0
+}

@@ -273,6 +273,19 @@ impl Device {
         self.inner().engine.wait_disconnected(limit)
     }
 
+    /// Calls `observer` with the sentence why RoCEv2 cannot be used, once for each, as when another user's process or the kernel's rxe has UDP
+    /// port 4791 of an address. What needs RoCEv2 fails with the same sentence; a listener with `wire = auto` goes on with TCP alone. It is
+    /// called on the thread that tried, and must neither block nor call the device.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// device.on_roce_unavailable(|sentence| eprintln!("{sentence}"));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn on_roce_unavailable(&self, observer: impl Fn(&str) + Send + Sync + 'static) {
+        self.inner().engine.on_roce_unavailable(observer);
+    }
+
     /// Its addresses, at least one (setting `device`): those of queue pairs that the program connects by number.
     ///
     /// ```

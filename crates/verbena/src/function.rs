@@ -2,7 +2,7 @@
 //! Objects of one function cannot be used with another. A function is removed and its share freed when its last handle is dropped,
 //! not before.
 
-use verbena_engine::FunctionOptions;
+use verbena_engine::{DatagramDrops, FunctionOptions, PacketHandovers};
 use verbena_mem::PageQuota;
 use verbena_nic::profile::Service;
 use verbena_nic::{FunctionCounters, Ranges, Shares};
@@ -87,6 +87,26 @@ impl Device {
             return Err(verbena_engine::Error::Closed.into());
         }
         Ok(self.inner().engine.function().counters())
+    }
+
+    /// Datagrams and packets of RoCEv2 that reached no queue pair, by cause (docs/roce.md).
+    ///
+    /// ```
+    /// assert_eq!(verbena::Device::open()?.datagram_drops().checksum, 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn datagram_drops(&self) -> DatagramDrops {
+        self.inner().engine.datagram_drops()
+    }
+
+    /// Packets of RoCEv2 that were handed over between processes of this user, which share UDP port 4791.
+    ///
+    /// ```
+    /// assert_eq!(verbena::Device::open()?.packet_handovers().sent, 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn packet_handovers(&self) -> PacketHandovers {
+        self.inner().engine.packet_handovers()
     }
 
     /// What is left for new functions of its adapter, by kind of object.

@@ -47,7 +47,9 @@ pub use verbena_engine::sys::{Channel, WaitFd};
 pub use verbena_engine::sys::{
     interface_mtu, interface_name, interface_of, interfaces, is_link_up,
 };
-pub use verbena_engine::{Backoff, InterruptCounters, Mtu, Notify, QpAttr, Shutdown};
+pub use verbena_engine::{
+    Backoff, DatagramDrops, InterruptCounters, Mtu, Notify, PacketHandovers, QpAttr, Shutdown,
+};
 pub use verbena_engine::{
     CompletionQueueInfo, HandlerId, PeerProcess, QueuePairInfo, StreamPath, WeakCompletionQueue,
 };

@@ -108,6 +108,9 @@ impl AdapterFunction {
         function.device.access_list().on_refusal(|refusal| {
             log::warn(|| refusal.to_string());
         });
+        function.device.on_roce_unavailable(|sentence| {
+            log::warn(|| sentence.to_owned());
+        });
         let weak = Arc::downgrade(&function);
         function.device.on_event(move |event| {
             if let Some(function) = weak.upgrade() {

@@ -84,8 +84,11 @@ fn counter(path: &str) -> Option<String> {
     let counted = function
         .as_ref()
         .and_then(|home| home.device.counters().ok());
-    let refused = function.map_or(0, |home| home.device.access_list().refused());
-    counters::value(name, &counted.unwrap_or_default(), refused)
+    let (refused, dropped) = function.map_or_else(Default::default, |home| {
+        let device = &home.device;
+        (device.access_list().refused(), device.datagram_drops())
+    });
+    counters::value(name, &counted.unwrap_or_default(), (refused, &dropped))
 }
 
 /// Copies a text and the zero that ends it; false if there is no room.

@@ -110,7 +110,10 @@ impl Listening {
     }
 
     /// Drops the listener without ending the listening socket, which another process has taken over.
-    pub fn close_handed_over(self) {
+    pub fn close_handed_over(mut self) {
+        if let Some(roce) = self.roce.take() {
+            roce.hand_over();
+        }
         self.acceptor.mark_handed_over();
     }
 

@@ -210,8 +210,10 @@ const WRITE_OR_READ: RtrKinds = RtrKinds {
 settings! {
     /// The semantics that the adapter presents: `roce` as most programs expect, `iwarp` as a standard iWARP adapter.
     personality: Personality = Personality::Roce, Keyword(PERSONALITIES);
-    /// The protocol of connections and datagrams, unless `peers` has an entry for the peer: `tcp` is iWARP, `roce` is RoCEv2 over UDP port 4791, and `auto` is iWARP, or RoCEv2 for a connection by address that is refused over TCP (docs/roce.md).
+    /// The protocol of connections and datagrams, unless `peers` has an entry for the peer: `tcp` is iWARP, `roce` is RoCEv2 over UDP port 4791, and `auto` is iWARP, or RoCEv2 where the peer refuses it (docs/roce.md).
     wire: Wire = Wire::Auto, Keyword(WIRES);
+    /// The network between RoCEv2 peers loses no packets (pause frames, PFC): the window of unacknowledged packets is as large as it may be from the start, and neither loss nor congestion notifications shrink it.
+    roce_lossless: bool = false, Switch;
     /// Packets of connections over RoCEv2, and messages of its connection manager, that are dropped when they arrive, of a million: for tests of programs on a lossy network. Datagrams are not dropped, since few programs repeat them.
     roce_loss: u32 = 0, Number(0..=500_000);
     /// The device name, for programs that choose a device by name.

@@ -78,6 +78,15 @@ impl RoceDemux {
         drop(gone);
     }
 
+    /// Packets for this number have no handler any more, if they went to this one.
+    pub(crate) fn remove_handler(&self, qpn: Qpn, handler: &Weak<dyn PacketHandler>) {
+        let mut by_number = self.by_number.write();
+        let is_same = |other: &Weak<dyn PacketHandler>| Weak::ptr_eq(other, handler);
+        if by_number.get(&qpn).is_some_and(is_same) {
+            by_number.remove(&qpn);
+        }
+    }
+
     /// The handler of this number.
     pub(crate) fn find(&self, qpn: Qpn) -> Option<Arc<dyn PacketHandler>> {
         self.by_number.read().get(&qpn)?.upgrade()

@@ -6,21 +6,26 @@
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use verbena_sync::locks::Mutex;
+use verbena_sync::locks::{Mutex, RwLock};
 use verbena_wire::roce::PORT;
 
 use crate::core::Core;
 use crate::datagram::packet_handover::{Claim, PacketHandover};
 use crate::datagram::udp_port::{PortKind, UdpPort};
 use crate::error::Error;
+use crate::guard::catch_panic;
 use crate::roce::cm::RoceCm;
 use crate::sys::segments::MAX_STEERED;
 use crate::sys::{self, DatagramSocket};
+
+/// Sentences that are remembered as reported.
+const MAX_REPORTED: usize = 64;
 
 /// The sockets of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct RocePorts {
     ports: Mutex<Ports>,
+    unavailable: Unavailable,
     /// Packets that arrive for other processes, and from them.
     pub(crate) handover: PacketHandover,
 }
@@ -33,11 +38,46 @@ struct Ports {
     closed: bool,
 }
 
+/// Reports why RoCEv2 cannot be used, each sentence once: the program may only have an error number, or go on with TCP.
+#[derive(Default)]
+struct Unavailable {
+    observer: RwLock<Option<Observer>>,
+    reported: Mutex<Vec<String>>,
+}
+
+type Observer = Arc<dyn Fn(&str) + Send + Sync>;
+
+impl Unavailable {
+    fn report(&self, error: &Error) {
+        let Some(observer) = self.observer.read().clone() else {
+            return;
+        };
+        let sentence = error.to_string();
+        let mut reported = self.reported.lock();
+        if reported.len() >= MAX_REPORTED || reported.contains(&sentence) {
+            return;
+        }
+        reported.push(sentence.clone());
+        drop(reported);
+        catch_panic(|| observer(&sentence));
+    }
+}
+
+impl core::fmt::Debug for Unavailable {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Unavailable").finish_non_exhaustive()
+    }
+}
+
 impl RocePorts {
     /// The port at this local address, opened at the first call; afterwards packets for every number that was allocated so far arrive at it.
-    /// The error says in one sentence that another user or the kernel's rxe has the port.
+    /// The error says in one sentence that another user or the kernel's rxe has the port; that is reported, too.
     pub(crate) fn at(&self, core: &Arc<Core>, local: IpAddr) -> Result<Arc<UdpPort>, Error> {
-        let port = self.open(core, local)?;
+        let opened = self.open(core, local);
+        if let Err(error @ Error::RocePortInUse { .. }) = &opened {
+            self.report(error);
+        }
+        let port = opened?;
         // Messages for queue pair 1 reach any process that has the port: each can hand them to the one they are for.
         RoceCm::of(core)?;
         for number in core.oob.qpn_allocator.ports() {
@@ -48,6 +88,16 @@ impl RocePorts {
             }
         }
         Ok(port)
+    }
+
+    /// RoCEv2 cannot be used: reports the reason, unless it was reported before.
+    pub(crate) fn report(&self, error: &Error) {
+        self.unavailable.report(error);
+    }
+
+    /// Calls `observer` with each reason why RoCEv2 cannot be used.
+    pub(crate) fn on_unavailable(&self, observer: impl Fn(&str) + Send + Sync + 'static) {
+        *self.unavailable.observer.write() = Some(Arc::new(observer));
     }
 
     /// The port is open at this address.

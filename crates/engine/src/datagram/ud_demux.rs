@@ -88,7 +88,7 @@ impl DatagramSender for Sender<'_> {
     }
 }
 
-/// Datagrams that reached no queue pair, by cause; a queue pair counts its own drops.
+/// Datagrams and packets of RoCEv2 that reached no queue pair, by cause; a datagram queue pair counts its own drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramDrops {
     /// No valid packet: too short, an opcode that the port does not take, an impossible pad count.
@@ -101,6 +101,8 @@ pub struct DatagramDrops {
     pub partition: u64,
     /// With a number that no queue pair has, or for a multicast group without members.
     pub no_receiver: u64,
+    /// For a connected queue pair, from another address than its peer's.
+    pub wrong_source: u64,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +112,7 @@ struct Drops {
     checksum: AtomicU64,
     partition: AtomicU64,
     no_receiver: AtomicU64,
+    wrong_source: AtomicU64,
 }
 
 /// The queue pairs attached to a multicast group.
@@ -261,6 +264,12 @@ impl UdDemux {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts packets for a connected queue pair that are not from its peer.
+    pub(crate) fn count_wrong_source(&self, packets: usize) {
+        let counter = &self.drops.wrong_source;
+        counter.fetch_add(packets as u64, Ordering::Relaxed);
+    }
+
     pub(crate) fn drops(&self) -> DatagramDrops {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DatagramDrops {
@@ -269,6 +278,7 @@ impl UdDemux {
             checksum: read(&self.drops.checksum),
             partition: read(&self.drops.partition),
             no_receiver: read(&self.drops.no_receiver),
+            wrong_source: read(&self.drops.wrong_source),
         }
     }
 }

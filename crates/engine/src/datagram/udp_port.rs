@@ -5,6 +5,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
 use arrayvec::ArrayVec;
@@ -534,6 +535,13 @@ impl HandedOver<'_> {
 
     pub(crate) fn end(mut self, out: &mut Outbox) {
         self.handlers.end(self.now, out);
+    }
+}
+
+impl AsFd for UdpPort {
+    /// Readable while datagrams wait.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

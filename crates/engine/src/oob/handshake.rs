@@ -7,6 +7,8 @@
 //! | no peer expected | the program names its peer | waiting |
 //! | waiting | the time to call has come | calling |
 //! | waiting, calling | the peer calls, and its call wins | joined |
+//! | waiting, calling | the peer may be an adapter, and its first packet arrives, or requests wait for it | over RoCEv2 |
+//! | calling | the peer says that it uses RoCEv2 | over RoCEv2 |
 //! | calling | the peer answers | joined |
 //! | calling | the peer refuses, or cannot be reached | waiting, with backoff |
 //! | joined | the connection ends without a stream: the peer proved no key | waiting |
@@ -14,6 +16,7 @@
 //! | any | the engine shuts down | over |
 
 mod peer_timeout;
+mod roce_peer;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -29,6 +32,7 @@ use verbena_wire::number::Qpn;
 use crate::config::Config;
 use crate::connection::{Connection, Done, Options};
 use crate::core::Core;
+use crate::datagram::roce_demux::PacketHandler;
 use crate::error::Error;
 use crate::oob::auth;
 use crate::oob::hello::{OobHello, OobRole};
@@ -78,6 +82,40 @@ struct State {
     next_call: Option<Time>,
     /// Since when requests have waited for an absent peer.
     waiting_since: Option<Time>,
+    /// Since when the peer has been expected.
+    expected_since: Option<Time>,
+    /// From when on requests may take RoCEv2; none if the peer has not refused over TCP.
+    roce_from: Option<Time>,
+    /// Packets of RoCEv2 come here while no wire is chosen.
+    first_packet: Option<PacketRoute>,
+}
+
+/// Packets of RoCEv2 for a number go to this handler while this exists, unless another one has taken its place.
+struct PacketRoute {
+    core: Arc<Core>,
+    number: Qpn,
+    handler: Arc<dyn PacketHandler>,
+}
+
+impl PacketRoute {
+    fn new(core: &Arc<Core>, number: Qpn, handler: Arc<dyn PacketHandler>) -> PacketRoute {
+        let demux = &core.routes.roce_demux;
+        demux.add(number, Arc::downgrade(&handler));
+        let core = core.clone();
+        PacketRoute {
+            core,
+            number,
+            handler,
+        }
+    }
+}
+
+impl Drop for PacketRoute {
+    fn drop(&mut self) {
+        let handler = Arc::downgrade(&self.handler);
+        let demux = &self.core.routes.roce_demux;
+        demux.remove_handler(self.number, &handler);
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +126,8 @@ enum Stage {
     Calling,
     /// A connection exists or existed: a life has one.
     Connected,
+    /// The connection is over RoCEv2.
+    Roce,
     /// The engine shuts down: no calls are made or answered.
     Closed,
 }
@@ -101,6 +141,9 @@ impl State {
             backoff: config.redial_min,
             next_call: None,
             waiting_since: None,
+            expected_since: None,
+            roce_from: None,
+            first_packet: None,
         }
     }
 }
@@ -138,11 +181,11 @@ impl OobHandshake {
         self.shard.forget(self.token);
         let mut state = self.state.lock();
         self.cancel_call(&mut state);
-        let expected = state.expected.take();
+        let gone = (state.expected.take(), state.first_packet.take());
         // No connection was begun under this nonce.
         state.nonce = state.nonce.wrapping_add(1);
         drop(state);
-        drop(expected);
+        drop(gone);
     }
 
     /// Begins a new life: with no expected peer and a new nonce.
@@ -159,9 +202,10 @@ impl OobHandshake {
         Ok(())
     }
 
-    /// Whether a peer is expected.
+    /// Whether a call can be answered.
     pub(crate) fn has_peer(&self) -> bool {
-        self.state.lock().expected.is_some()
+        let state = self.state.lock();
+        state.expected.is_some() || state.stage == Stage::Roce
     }
 
     /// Sets the expected peer and schedules the first call.
@@ -172,11 +216,14 @@ impl OobHandshake {
             // The peer should call; but it may use another address than the program named, so this side calls after a delay.
             self.config().dial_delay
         };
+        let now = sys::now();
         let mut state = self.state.lock();
         let before = state.expected.replace(expected);
-        self.schedule_call(&mut state, sys::now() + delay);
+        state.expected_since = Some(now);
+        self.schedule_call(&mut state, now + delay);
         drop(state);
         drop(before);
+        self.expect_roce(now);
     }
 
     /// Schedules the next call at this time, replacing any other, if the peer's number is callable.
@@ -210,7 +257,10 @@ impl OobHandshake {
         };
         let mut state = self.state.lock();
         let Some(expected) = &state.expected else {
-            return Verdict::Hold;
+            return match state.stage {
+                Stage::Roce => Verdict::Refuse(DialReject::OtherWire),
+                _ => Verdict::Hold,
+            };
         };
         let from_there =
             !config.check_source || source.to_canonical() == expected.peer.to_canonical();
@@ -222,6 +272,9 @@ impl OobHandshake {
         }
         if state.stage == Stage::Closed || !expected.options.qp.state().receives() {
             return Verdict::Refuse(DialReject::Unknown);
+        }
+        if state.stage == Stage::Roce {
+            return Verdict::Refuse(DialReject::OtherWire);
         }
         let ours_first = state.stage == Stage::Calling && self.has_call_priority(expected);
         if state.stage == Stage::Connected || ours_first {
@@ -241,6 +294,7 @@ impl OobHandshake {
         );
         options.oob_hello = Some(introduction.clone());
         state.stage = Stage::Connected;
+        state.first_packet = None;
         self.cancel_call(&mut state);
         Verdict::Accept(Box::new(options), introduction)
     }
@@ -262,6 +316,7 @@ impl OobHandshake {
         }
         let begun = begin()?;
         state.stage = Stage::Connected;
+        state.first_packet = None;
         self.cancel_call(&mut state);
         Ok(begun)
     }
@@ -274,7 +329,8 @@ impl OobHandshake {
             return;
         };
         let qp = &expected.options.qp;
-        if state.nonce != nonce || state.stage == Stage::Closed || qp.has_stream() {
+        let is_decided = matches!(state.stage, Stage::Closed | Stage::Roce);
+        if state.nonce != nonce || is_decided || qp.has_stream() {
             return;
         }
         let waits = qp.outstanding().0 > 0;
@@ -326,14 +382,14 @@ impl OobHandshake {
             options.oob_hello = Some(OobHello::new(&self.this, nonce, OobRole::Caller(call)));
             let handshake = self.this.clone();
             let done: Done = Box::new(move |result| {
-                if let Some(handshake) = handshake.upgrade().filter(|_| result.is_err()) {
-                    handshake.call_failed(nonce);
+                if let (Some(handshake), Err(error)) = (handshake.upgrade(), result) {
+                    handshake.call_failed(nonce, &error);
                 }
             });
             Connection::dial(&self.core, to, options, None, done)
         };
-        if begun.is_err() {
-            self.call_failed(nonce);
+        if let Err(error) = begun {
+            self.call_failed(nonce, &error);
         }
     }
 
@@ -343,12 +399,14 @@ impl OobHandshake {
     }
 
     /// Our call failed.
-    fn call_failed(&self, nonce: u64) {
+    fn call_failed(&self, nonce: u64, error: &Error) {
         let mut state = self.state.lock();
         // Otherwise the peer's call was answered meanwhile, or a new life began.
         if state.nonce == nonce && state.stage == Stage::Calling {
             state.stage = Stage::Waiting;
             self.schedule_retry(&mut state);
+            drop(state);
+            self.try_roce(nonce, error);
         }
     }
 }
@@ -362,7 +420,10 @@ impl ShardTask for OobHandshake {
     }
 
     fn stop(self: Arc<Self>) {
-        self.state.lock().stage = Stage::Closed;
+        let mut state = self.state.lock();
+        state.stage = Stage::Closed;
+        state.first_packet = None;
+        drop(state);
         // Requests that wait for a peer must not wait for ever.
         self.start_peer_timeout();
     }

@@ -110,11 +110,7 @@ impl Drop for ServiceGuard {
         let Some(core) = self.cm.core.upgrade().filter(|core| core.is_alive()) else {
             return;
         };
-        self.cm.listeners.remove(self.port, self.token);
-        self.cm.sidr_listeners.remove(self.port, self.token);
-        let addresses = core::mem::take(&mut self.addresses);
-        self.cm
-            .end_service(&core, self.service, addresses, REPLACE_TIME);
+        self.end(&core);
     }
 }
 
@@ -125,6 +121,29 @@ impl ServiceGuard {
         self.cm.listeners.add(at, self.token, acceptor);
         // When it is closed, the time to replace it counts from then.
         self.cm.resume_service(self.service, &self.addresses);
+    }
+
+    /// Another process listens from now on, and claims the service at once. Requests that arrive here before that are repeated by their senders.
+    pub(crate) fn hand_over(mut self) {
+        let Some(core) = self.cm.core.upgrade().filter(|core| core.is_alive()) else {
+            return;
+        };
+        let addresses = self.addresses.clone();
+        self.end(&core);
+        for address in addresses {
+            let claim = Claim::Service(self.service);
+            core.roce_ports.handover.release(address, claim);
+        }
+    }
+
+    fn end(&mut self, core: &Arc<Core>) {
+        self.cm.listeners.remove(self.port, self.token);
+        self.cm.sidr_listeners.remove(self.port, self.token);
+        let addresses = core::mem::take(&mut self.addresses);
+        if !addresses.is_empty() {
+            self.cm
+                .end_service(core, self.service, addresses, REPLACE_TIME);
+        }
     }
 }
 
@@ -194,7 +213,7 @@ impl RoceCm {
     }
 
     /// Prepares that a listener receives requests over RoCEv2 as well, as the setting `wire` says. `None` if it does not: with `auto`, also
-    /// if the port of RoCEv2 cannot be opened. Requests that arrive before [`ServiceGuard::listen`] are repeated by their senders.
+    /// if the port of RoCEv2 cannot be opened, which is reported. Requests that arrive before [`ServiceGuard::listen`] are repeated by their senders.
     pub(crate) fn prepare_listener(
         core: &Arc<Core>,
         at: SocketAddr,
@@ -213,10 +232,14 @@ impl RoceCm {
             Wire::Tcp => Ok(None),
             // The port is opened for peers that are known to use it only.
             Wire::Auto if !core.config.uses_roce() => Ok(None),
-            Wire::Auto => Ok(RoceCm::claim_service(core, at, service).ok()),
-            Wire::Roce => match RoceCm::claim_service(core, at, service) {
+            wire => match RoceCm::claim_service(core, at, service) {
                 // As with every RoCE adapter, the loopback address names no device; programs of this host connect over TCP.
                 Err(Error::NotLocalAddress { address }) if address.is_loopback() => Ok(None),
+                // The listener goes on with TCP alone, and the program gets no error.
+                Err(error) if wire == Wire::Auto => {
+                    core.roce_ports.report(&error);
+                    Ok(None)
+                }
                 claimed => claimed.map(Some),
             },
         }

@@ -1,6 +1,6 @@
 //! A queue pair's connection over RoCEv2: the UDP port its packets leave by and arrive at, its peer, and its timer.
 //! Packets are handled by the thread that reads the port, a polling thread or a shard, and answered when all that arrived together have been
-//! handled. Packets of other addresses than the peer's have no effect.
+//! handled. Packets of other addresses than the peer's are counted and have no effect.
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use verbena_nic::ud::SendOutcome;
 use verbena_nic::{Acks, Outbox, PacketSender, Qp, Sending};
 use verbena_roce::Settings;
 use verbena_stream::Time;
-use verbena_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
 use verbena_wire::roce::{PORT, Packet};
@@ -42,8 +42,6 @@ pub(crate) struct RoceConnection {
     timer: Mutex<Option<Time>>,
     closed: AtomicBool,
     loss: LossInjector,
-    /// Packets for this queue pair from other addresses than the peer's.
-    foreign: AtomicU64,
     /// For the port, which holds no connection alive.
     this: Weak<RoceConnection>,
 }
@@ -95,7 +93,6 @@ impl RoceConnection {
             timer: Mutex::default(),
             closed: AtomicBool::new(false),
             loss: LossInjector::new(u64::from(qpn.get())),
-            foreign: AtomicU64::new(0),
             this: this.clone(),
         }))
     }
@@ -111,15 +108,27 @@ impl RoceConnection {
         let qp = &options.qp;
         let connection = RoceConnection::new(core, qp, &options.group, own, peer, settings)?;
         let mut out = Outbox::new();
-        if !qp.attach_roce(settings, &mut out) {
-            let (qp, state) = (qp.number(), qp.state());
-            return Err(Error::NotConnectable { qp, state });
-        }
-        options.slot.set_roce(&connection);
-        connection.open()?;
+        connection.begin(options, settings, &mut out)?;
         connection.send(&mut out);
         core.deliver(&mut out);
         Ok(())
+    }
+
+    /// Gives the queue pair its machines; packets are handled from now on, and sent by the next call.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        options: &Options,
+        settings: &Settings,
+        out: &mut Outbox,
+    ) -> Result<(), Error> {
+        let qp = &options.qp;
+        *self.settings.lock() = *settings;
+        if !qp.attach_roce(settings, out) {
+            let (qp, state) = (qp.number(), qp.state());
+            return Err(Error::NotConnectable { qp, state });
+        }
+        options.slot.set_roce(self);
+        self.open()
     }
 
     /// Packets for its number are handled from now on.
@@ -236,9 +245,8 @@ impl PacketHandler for RoceConnection {
         out: &mut Outbox,
     ) {
         if from.ip() != self.peer.ip() || local != self.port.ip() {
-            let foreign = packets.len() as u64;
-            self.foreign.fetch_add(foreign, Ordering::Relaxed);
-            return;
+            let drops = &self.core.routes.ud_demux;
+            return drops.count_wrong_source(packets.len());
         }
         if self.core.config.roce_loss == 0 {
             return self.qp.handle_packets(packets, now, out);

@@ -7,13 +7,16 @@ use core::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use arrayvec::ArrayVec;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
 use super::fd::Fd;
 use super::{Error, Result, cancel, eintr, now};
 
 pub use super::readiness::{Interest, MAX_READY, MAX_SLEEP_READY, Ready, millis};
+
+/// Descriptors beside a poller that [`sleep_until_ready`] watches.
+pub const MAX_OTHERS: usize = 8;
 
 /// An epoll instance.
 #[derive(Debug)]
@@ -105,12 +108,22 @@ pub fn sleep_for(
     Ok(n > 0)
 }
 
-/// Sleeps until something is ready on the poller, a signal or the timeout; readiness is not reported.
-pub fn sleep_until_ready(poller: &Poller, limit: Duration) {
-    let mut event = [MaybeUninit::uninit(); 1];
+/// Sleeps until something is ready on the poller or one of the others can be read, a signal or the timeout. False at the timeout and after a
+/// signal; what is ready is not reported.
+pub fn sleep_until_ready(poller: &Poller, others: &[BorrowedFd<'_>], limit: Duration) -> bool {
     let limit = Timespec::try_from(limit).ok();
     // Whatever ended the sleep, the caller checks for itself.
-    let _ = epoll::wait(&poller.fd, &mut event, limit.as_ref());
+    if others.is_empty() {
+        let mut event = [MaybeUninit::uninit(); 1];
+        let ready = epoll::wait(&poller.fd, &mut event, limit.as_ref());
+        return ready.is_ok_and(|(events, _)| !events.is_empty());
+    }
+    let all = [poller.as_fd()].into_iter().chain(others.iter().copied());
+    let mut fds: ArrayVec<PollFd<'_>, { 1 + MAX_OTHERS }> = all
+        .take(1 + MAX_OTHERS)
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    poll(&mut fds, limit.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 fn flags(interest: Interest) -> epoll::EventFlags {

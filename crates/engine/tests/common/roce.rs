@@ -15,8 +15,8 @@ pub type Mad = [u8; MadHeader::MAD_LEN];
 
 /// A peer that is played by the test.
 pub struct Peer {
-    socket: UdpSocket,
-    at: SocketAddr,
+    pub socket: UdpSocket,
+    pub at: SocketAddr,
     psn: u32,
 }
 

@@ -15,7 +15,9 @@ mod loopback;
 mod notification;
 mod peers;
 mod region_export;
+mod roce_auto;
 mod roce_cm;
+mod roce_hostile;
 mod terminate;
 mod threads;
 

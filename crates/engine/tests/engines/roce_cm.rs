@@ -1,7 +1,10 @@
 //! Connections by the connection manager of RoCEv2: two engines, and engines with scripted peers that speak its messages.
 //! Each test has addresses of its own in 127.0.0.0/8, since an address has one port 4791. Messages are lost by a peer that ignores them.
+//! One test runs all of them, and those of `roce_hostile` and `roce_auto`, once more over IPv6.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
@@ -16,7 +19,7 @@ use verbena_wire::roce::cm::{
 };
 use verbena_wire::roce::{Operation, Packet, Psn, Qpn, Service, Tail};
 
-use crate::common::roce::{Mad, Peer, QP1, ROCE_PORT, cma, parse, request};
+pub(crate) use crate::common::roce::{Mad, Peer, QP1, ROCE_PORT, cma, parse, request};
 use crate::common::{SEND, Side, TEST_TIMEOUT, callable_side, exchange, make_qp, pattern};
 
 /// Private data of a REQ, a REP and a REJ as a program gets it: with zeros behind it.
@@ -27,44 +30,92 @@ const REJ_DATA: usize = 148;
 const SIDR_REQ_DATA: usize = 180;
 const SIDR_REP_DATA: usize = 136;
 
+/// Set in a process whose tests use IPv6.
+const IPV6: &str = "ROCE_TEST_IPV6";
+/// Tests, and addresses of each, that there are IPv6 addresses for.
+const IPV6_TESTS: u8 = 100;
+const IPV6_ADDRESSES: u8 = 4;
+
+/// Each in a network of its own, since limits for a source are for its network.
+fn ipv6(test: u8, number: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, test.into(), number.into(), 0, 0, 0, 1)
+}
+
+/// An address in the list of a network setting.
+pub(crate) fn host_network(address: IpAddr) -> String {
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    format!("{address}/{bits}")
+}
+
+/// All tests of these modules once more, in a network namespace whose loopback interface has IPv6 addresses.
+#[test]
+fn roce_tests_pass_over_ipv6() {
+    verbena_testing::own_network!();
+    let mut lines = "link set lo up\n".to_owned();
+    for test in 1..=IPV6_TESTS {
+        for number in 1..=IPV6_ADDRESSES {
+            let address = ipv6(test, number);
+            lines += &format!("address add {address}/128 dev lo nodad\n");
+        }
+    }
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut ip = Command::new("ip");
+    let mut ip = ip.args(["-batch", "-"]).stdin(reader).spawn().unwrap();
+    writer.write_all(lines.as_bytes()).unwrap();
+    drop(writer);
+    assert!(ip.wait().unwrap().success());
+    let ran = Command::new(std::env::current_exe().unwrap())
+        .env(IPV6, "yes")
+        .args(["roce_", "--skip", "roce_tests_pass_over_ipv6"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let complained = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}\n{complained}");
+    assert!(!said.contains(" 0 passed"), "{said}");
+}
+
 /// Addresses that no other test has, in this process or in one beside it.
-fn addresses<const N: usize>() -> [IpAddr; N] {
+pub(crate) fn addresses<const N: usize>() -> [IpAddr; N] {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let test = NEXT.fetch_add(1, Ordering::Relaxed);
+    if std::env::var_os(IPV6).is_some() {
+        return std::array::from_fn(|i| ipv6(test, i as u8 + 1).into());
+    }
     let process = std::process::id() as u8 & 0x7f | 0x40;
     std::array::from_fn(|i| Ipv4Addr::new(127, process, test, i as u8 + 1).into())
 }
 
-fn side_at(address: IpAddr, settings: &[(&str, &str)]) -> Side {
+pub(crate) fn side_at(address: IpAddr, settings: &[(&str, &str)]) -> Side {
     let device = address.to_string();
     let mut all = vec![("wire", "roce"), ("device", device.as_str())];
     all.extend_from_slice(settings);
     Side::new(&all)
 }
 
-fn listen(side: &Side, address: IpAddr) -> (Listening, SocketAddr) {
+pub(crate) fn listen(side: &Side, address: IpAddr) -> (Listening, SocketAddr) {
     let listening = side.engine.listen((address, 0).into(), 16).unwrap();
     let at = listening.local_addr().unwrap();
     (listening, at)
 }
 
-type Answer = Receiver<Result<Vec<u8>, Error>>;
+pub(crate) type Answer = Receiver<Result<Vec<u8>, Error>>;
 
-fn connect(side: &Side, to: SocketAddr, asks: &[u8]) -> Answer {
+pub(crate) fn connect(side: &Side, to: SocketAddr, asks: &[u8]) -> Answer {
     let (done, answer) = mpsc::channel();
     let call = move |result| done.send(result).unwrap();
     side.qp.connect(to, asks, call).unwrap();
     answer
 }
 
-fn accept(incoming: Incoming, side: &Side, says: &[u8]) -> Answer {
+pub(crate) fn accept(incoming: Incoming, side: &Side, says: &[u8]) -> Answer {
     let (done, answer) = mpsc::channel();
     let call = move |result| done.send(result).unwrap();
     incoming.accept(&side.qp, says, call).unwrap();
     answer
 }
 
-fn wait(answer: &Answer) -> Result<Vec<u8>, Error> {
+pub(crate) fn wait(answer: &Answer) -> Result<Vec<u8>, Error> {
     answer.recv_timeout(TEST_TIMEOUT).unwrap()
 }
 
@@ -86,7 +137,7 @@ fn connected() -> (Side, Side) {
     (a, b)
 }
 
-fn wait_disconnected(side: &Side) {
+pub(crate) fn wait_disconnected(side: &Side) {
     let qp = side.qp.number();
     wait_for("the connection ends", || {
         let event = side.engine.events().try_take()?;
@@ -329,7 +380,7 @@ fn repeated_datagram_query_is_shown_once() {
 }
 
 /// The reply of a scripted peer to a REQ.
-fn reply(remote_id: u32, private: &[u8]) -> Rep<'_> {
+pub(crate) fn reply(remote_id: u32, private: &[u8]) -> Rep<'_> {
     Rep {
         local_id: 0xb,
         remote_id,
@@ -1030,4 +1081,24 @@ fn key_leaves_datagram_queries_open() {
     requests.recv_timeout(TEST_TIMEOUT).unwrap().reject(b"");
     let answer = answer.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(matches!(answer, Err(Error::Rejected { .. })), "{answer:?}");
+}
+
+/// Requests reach the engine that has the port for longer; the one that listens now gets them from it.
+#[test]
+fn listener_is_handed_over() {
+    let [here, there] = addresses();
+    let (a, b, c) = (side_at(here, &[]), side_at(here, &[]), side_at(there, &[]));
+    let (listening, at) = listen(&a, here);
+    let descriptor = listening.duplicate().unwrap();
+    // It is paused: the request is repeated until the next process listens.
+    let answer = connect(&c, at, b"hello");
+    let taken = b.engine.take_listener(descriptor).unwrap();
+    listening.close_handed_over();
+    let taken = taken.listen(16).unwrap();
+    let accepted = accept(taken.next().unwrap().unwrap(), &b, b"welcome");
+    assert_eq!(wait(&answer).unwrap(), padded(b"welcome", REP_DATA));
+    assert_eq!(wait(&accepted).unwrap(), padded(b"hello", REQ_DATA));
+    b.receive(1, &[b.sge(0, 8)]);
+    c.post(2, SEND, &[c.sge(0, 8)]);
+    assert_eq!(b.statuses(1), [(1, Status::Success)]);
 }

@@ -304,7 +304,7 @@ fn object_not_taken_cancels_the_handover() {
 }
 
 /// A handover in one process: `take` is the successor.
-fn hand_over_in_process(
+pub(crate) fn hand_over_in_process(
     handover: Handover,
     take: impl FnOnce(IncomingHandover) -> Result<(), Error> + Send + 'static,
 ) -> Result<(), Box<FailedHandover>> {

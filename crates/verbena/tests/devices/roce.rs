@@ -5,11 +5,12 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use verbena::low::{Data, Mtu, Psn, Psns, QpState, Qpn, StreamPath};
-use verbena::{Access, Fault, Qp, QpOptions, RemoteMemory, Status};
+use verbena::{Access, Fault, Handover, Qp, QpOptions, RemoteMemory, Status};
 
 use crate::common::exchange::{LEN, Side, exchange};
 use crate::common::low::{SEND, complete, wr};
 use crate::common::{device, virtual_function};
+use crate::handover::hand_over_in_process;
 
 fn side(address: &str, settings: &[(&str, &str)]) -> Side {
     let mut all = vec![("device", address), ("wire", "roce")];
@@ -195,4 +196,23 @@ fn roce_queue_pair_is_not_migrated() {
         ..a
     };
     exchange(&a, &b, 2);
+}
+
+#[test]
+fn roce_queue_pair_is_not_handed_over() {
+    let (a, b) = (side("127.0.71.1", &[]), side("127.0.71.2", &[]));
+    connect(&a, &b, Mtu::B1024);
+    exchange(&a, &b, 1);
+    let mut handover = Handover::default();
+    handover.qp(7, a.qp);
+    let kept = hand_over_in_process(handover, |_| panic!("nothing is sent"));
+    let kept = kept.unwrap_err();
+    assert!(kept.to_string().contains("RoCEv2"), "{kept}");
+    // It goes on where it was.
+    let (_, mut qps, _) = kept.handover.into_parts();
+    let (tag, qp) = qps.remove(0);
+    assert_eq!(tag, 7);
+    let a = Side { qp, ..a };
+    exchange(&a, &b, 2);
+    exchange(&b, &a, 3);
 }

@@ -234,6 +234,8 @@ pub enum DialReject {
     KeyMismatch,
     /// Too many calls are pending.
     Busy,
+    /// The queue pair is connected over RoCEv2.
+    OtherWire,
 }
 
 impl DialReject {
@@ -241,13 +243,14 @@ impl DialReject {
     pub const LEN: usize = 8;
 
     /// Every reason.
-    pub const ALL: [DialReject; 6] = [
+    pub const ALL: [DialReject; 7] = [
         DialReject::Unknown,
         DialReject::WrongPeer,
         DialReject::WrongService,
         DialReject::InUse,
         DialReject::KeyMismatch,
         DialReject::Busy,
+        DialReject::OtherWire,
     ];
 
     /// Reads the private data of a rejecting Reply.
@@ -276,6 +279,7 @@ impl fmt::Display for DialReject {
             Self::InUse => "the queue pair is already connected",
             Self::KeyMismatch => "the keys differ",
             Self::Busy => "too many connection requests are pending",
+            Self::OtherWire => "the queue pair is connected over RoCEv2",
         })
     }
 }

@@ -174,7 +174,7 @@ fn state(state: u32) -> Option<QpState> {
     })
 }
 
-/// The peer that the attributes name is reached over RoCEv2, where numbers are arbitrary.
+/// The peer that the attributes name is an adapter that is reached over RoCEv2, where numbers are arbitrary.
 fn names_roce_peer(context: &context::Context, attr: &ibv_qp_attr, mask: u32) -> bool {
     let peer = address_of(attr.ah_attr.grh.dgid);
     let config = context.function.device.config();
@@ -182,7 +182,7 @@ fn names_roce_peer(context: &context::Context, attr: &ibv_qp_attr, mask: u32) ->
     mask & IBV_QP_AV != 0
         && attr.ah_attr.is_global != 0
         && attr.dest_qp_num > 1
-        && config.wire_to(peer) == Wire::Roce
+        && config.wire_to(peer) != Wire::Tcp
 }
 
 /// Refuses values that are invalid in every state.

@@ -1,8 +1,8 @@
 //! The files below `counters` and `hw_counters` of a port: names of the InfiniBand specification's PortCounters as the kernel has them,
-//! and names of the kernel's software adapter (rxe).
+//! names of the kernel's software adapter (rxe), and the one by which adapters count packets with a wrong ICRC.
 //! Messages stand for packets; `port_*_data` is in units of four octets, as on every adapter.
 
-use verbena::low::FunctionCounters;
+use verbena::low::{DatagramDrops, FunctionCounters};
 
 /// `counters/` of a port.
 pub(super) const PORT: &[&str] = &[
@@ -34,6 +34,7 @@ pub(super) const HARDWARE: &[&str] = &[
     "rcvd_bytes",
     "rcvd_pkts",
     "rcvd_rnr_err",
+    "rx_icrc_encapsulated",
     "send_rnr_err",
     "sent_bytes",
     "sent_pkts",
@@ -56,8 +57,12 @@ pub(super) fn device(path: &str) -> Option<&str> {
     Some(before.rsplit_once('/').map_or(before, |(_, name)| name))
 }
 
-/// What its file says, with this many connections and datagrams `refused` by `allow` and `deny`.
-pub(super) fn value(name: &str, counted: &FunctionCounters, refused: u64) -> Option<String> {
+/// What its file says, with this many connections and datagrams `refused` by `allow` and `deny`, and these dropped.
+pub(super) fn value(
+    name: &str,
+    counted: &FunctionCounters,
+    (refused, dropped): (u64, &DatagramDrops),
+) -> Option<String> {
     let (pairs, datagrams) = (&counted.connections, &counted.datagrams);
     let bytes_in = pairs.bytes_in + datagrams.bytes_in;
     let bytes_out = pairs.bytes_out + datagrams.bytes_out;
@@ -73,6 +78,8 @@ pub(super) fn value(name: &str, counted: &FunctionCounters, refused: u64) -> Opt
             pairs.messages_out + datagrams.sent
         }
         "port_rcv_constraint_errors" => refused,
+        "port_rcv_errors" => dropped.malformed + dropped.oversized + dropped.checksum,
+        "rx_icrc_encapsulated" => dropped.checksum,
         "port_xmit_discards" => datagrams.lost,
         "rcvd_rnr_err" => pairs.rnr_received,
         "send_rnr_err" => pairs.rnr_sent,
@@ -91,10 +98,11 @@ mod tests {
     #[test]
     fn every_counter_name_has_a_value() {
         let counted = FunctionCounters::default();
+        let none = DatagramDrops::default();
         for name in PORT.iter().chain(HARDWARE) {
-            assert!(value(name, &counted, 0).is_some(), "{name}");
+            assert!(value(name, &counted, (0, &none)).is_some(), "{name}");
         }
-        assert_eq!(value("no_such", &counted, 0), None);
+        assert_eq!(value("no_such", &counted, (0, &none)), None);
     }
 
     #[test]
@@ -102,12 +110,19 @@ mod tests {
         let mut counted = FunctionCounters::default();
         counted.connections.bytes_out = 4000;
         (counted.datagrams.bytes_in, counted.datagrams.bytes_out) = (60, 96);
-        let value = |name| value(name, &counted, 3).unwrap();
+        let dropped = DatagramDrops {
+            malformed: 2,
+            checksum: 5,
+            ..DatagramDrops::default()
+        };
+        let value = |name| value(name, &counted, (3, &dropped)).unwrap();
         assert_eq!(value("port_xmit_data"), "1024\n");
         assert_eq!(value("sent_bytes"), "4096\n");
         assert_eq!(value("port_rcv_data"), "15\n");
         assert_eq!(value("rcvd_bytes"), "60\n");
         assert_eq!(value("port_rcv_constraint_errors"), "3\n");
+        assert_eq!(value("port_rcv_errors"), "7\n");
+        assert_eq!(value("rx_icrc_encapsulated"), "5\n");
     }
 
     #[test]

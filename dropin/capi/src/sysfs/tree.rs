@@ -269,12 +269,13 @@ fn port_files(device: &TreeDevice) -> Vec<(String, String)> {
         files.push((format!("gid_attrs/ndevs/{index}"), interface));
     }
     let none = verbena::low::FunctionCounters::default();
+    let no_drops = verbena::low::DatagramDrops::default();
     for (folder, names) in [
         ("counters", counters::PORT),
         ("hw_counters", counters::HARDWARE),
     ] {
         for name in names {
-            let value = counters::value(name, &none, 0).unwrap_or_default();
+            let value = counters::value(name, &none, (0, &no_drops)).unwrap_or_default();
             files.push((format!("{folder}/{name}"), value));
         }
     }

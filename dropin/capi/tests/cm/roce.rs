@@ -1,6 +1,8 @@
 //! Connections by address over RoCEv2, as C programs make them: the events are those of TCP, and private data has the lengths of InfiniBand, with
 //! zeros behind it. Each test has a process of its own, since the settings are read once.
 
+use std::net::UdpSocket;
+use std::process::Command;
 use std::time::Duration;
 
 use verbena_capi::abi::*;
@@ -11,7 +13,7 @@ use crate::common::streams::{Client, Server, check_transfer, connected, settings
 use crate::common::ud_peers::{
     RecvBuffer, UdPeer, conn_param as ud_param, make_qp, qp_number, send,
 };
-use crate::common::{call, errno};
+use crate::common::{SideParams, call, errno, next_completion};
 
 const SETTINGS: &[(&str, &str)] = &[
     ("VERBENA_WIRE", "roce"),
@@ -122,4 +124,66 @@ fn denied_source_is_not_shown_to_the_program() {
     let event = client.channel.expect(RDMA_CM_EVENT_UNREACHABLE);
     assert_eq!(event.get().status, -libc::ETIMEDOUT);
     server.channel.expect_no_event(Duration::ZERO);
+}
+
+/// The next test reads the message of this one.
+#[test]
+fn taken_roce_port_leaves_tcp() {
+    own_process!();
+    settings(&[
+        ("VERBENA_DEVICE", "127.89.1.1"),
+        ("VERBENA_PEERS", "127.89.1.9/32=roce"),
+    ]);
+    let _taken = UdpSocket::bind("127.89.1.1:4791").unwrap();
+    let server = Server::at("127.89.1.1:0", 0);
+    let (client, child) = connected(&server);
+    // SAFETY: `client` and `child` own identifiers that have queue pairs, destroyed when they are dropped.
+    unsafe { check_transfer((*client.id.0).qp, (*child.0).qp) };
+    drop((client, child, server));
+    let _again = Server::at("127.89.1.1:0", 0);
+}
+
+#[test]
+fn taken_roce_port_is_reported_once() {
+    let ran = Command::new(std::env::current_exe().unwrap())
+        .args(["roce::taken_roce_port_leaves_tcp", "--exact", "--nocapture"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    let sentence = "verbena: UDP port 4791 at 127.89.1.1 is in use by another user's process or by the kernel (rxe): \
+                    RoCEv2 cannot be used there, TCP can\n";
+    assert_eq!(said.matches(sentence).count(), 1, "{said}");
+}
+
+/// With `wire = auto` a peer with a number that is no Verbena's is an adapter: the message leaves from UDP port 4791.
+#[test]
+fn adapter_is_reached_by_number() {
+    own_process!();
+    settings(&[
+        ("VERBENA_DEVICE", "127.89.2.1"),
+        ("VERBENA_DEAD_AFTER", "1s"),
+    ]);
+    let adapter = UdpSocket::bind("127.89.2.2:4791").unwrap();
+    adapter.set_read_timeout(Some(crate::common::LONG)).unwrap();
+    let side = crate::common::Side::new(SideParams::default());
+    side.to_init();
+    let (mut attr, mask) = side.rtr_attr(0x11);
+    let peer = std::net::Ipv4Addr::new(127, 89, 2, 2).to_ipv6_mapped();
+    attr.ah_attr.grh.dgid = ibv_gid { raw: peer.octets() };
+    assert_eq!(side.modify(&mut attr, mask), 0, "{}", errno());
+    let (mut attr, mask) = side.rts_attr();
+    assert_eq!(side.modify(&mut attr, mask), 0, "{}", errno());
+    assert_eq!(side.send(1, IBV_WR_SEND, side.sge(0, 8), |_| ()), 0);
+    let mut packet = [0; 128];
+    let (len, from) = adapter.recv_from(&mut packet).unwrap();
+    assert_eq!(from, "127.89.2.1:4791".parse().unwrap());
+    // Header, payload, ICRC: a Send of one packet for the peer's queue pair, with the first PSN.
+    assert_eq!((len, packet[0]), (12 + 8 + 4, 4));
+    assert_eq!(
+        (&packet[5..8], &packet[9..12]),
+        (&[0, 0, 0x11][..], &[0, 0, 7][..])
+    );
+    // An adapter that is silent then fails the request.
+    assert_eq!(next_completion(side.cq).status, IBV_WC_RETRY_EXC_ERR);
 }

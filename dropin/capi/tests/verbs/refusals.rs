@@ -345,7 +345,7 @@ fn refused_modify_leaves_queue_pair_connectable() {
     );
     a.to_init();
     // Such a number is that of a managed connection's peer.
-    let (mut attr, mask) = a.rtr_attr(3);
+    let (mut attr, mask) = a.rtr_attr(1);
     attr.path_mtu = 99;
     assert_eq!(a.modify(&mut attr, mask), EINVAL);
     assert_eq!(a.state(), IBV_QPS_INIT);

@@ -355,6 +355,14 @@ fn devinfo_shows_objects_of_running_program() {
             .find(|o| o["kind"] == kind && o["number"] == number);
         found.unwrap_or_else(|| panic!("{kind} {number} in {objects:#?}"))
     };
+    let adapter = objects.iter().find(|o| o["kind"] == "adapter").unwrap();
+    for counter in [
+        "dropped_checksum",
+        "dropped_wrong_source",
+        "packets_handed_over",
+    ] {
+        assert_eq!(adapter[counter], 0, "{adapter}");
+    }
     let (queue, shared) = (find("cq", cq), find("srq", srq));
     assert_eq!((&queue["users"], &shared["users"]), (&1.into(), &1.into()));
     assert_eq!(shared["receives"], 16);

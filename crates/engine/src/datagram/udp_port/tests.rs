@@ -300,6 +300,7 @@ fn malformed_packets_are_counted_by_cause() {
         checksum: covered.len() as u64,
         partition: 1,
         no_receiver: 3,
+        wrong_source: 0,
     };
     assert_eq!(drops(), expected);
     assert_eq!(receiver.packets(), 0);

@@ -13,8 +13,12 @@ impl OobHandshake {
     pub(crate) fn start_peer_timeout(&self) {
         let mut state = self.state.lock();
         match state.stage {
-            Stage::Connected => {}
-            Stage::Waiting | Stage::Calling => self.arm_peer_timeout(&mut state),
+            Stage::Connected | Stage::Roce => {}
+            Stage::Waiting | Stage::Calling => {
+                self.arm_peer_timeout(&mut state);
+                drop(state);
+                self.send_posted_by_roce();
+            }
             Stage::Closed => {
                 let qp = state.expected.as_ref().map(|e| e.options.qp.clone());
                 drop(state);

@@ -1,15 +1,18 @@
 //! Empty polls that sleep, on processors with more runnable threads than they can run: a spinning thread is preempted for whole
-//! time slices, and takes the processor from the threads that its completions depend on. One that sleeps wakes when bytes arrive, ahead of
+//! time slices, and takes the processor from the threads that its completions depend on. One that sleeps wakes when bytes or datagrams arrive, ahead of
 //! threads that compute. The sleep is short, since the program may have other work, and only threads that were preempted sleep.
 
 use core::time::Duration;
+use std::os::fd::AsFd;
 
+use arrayvec::ArrayVec;
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Group;
 use crate::poll::preemption;
-use crate::sys::{self, poller};
+use crate::sys;
+use crate::sys::poller::{self, MAX_OTHERS};
 
 /// Consecutive empty polls before one sleeps, about the time of a short response: a peer on another processor has responded by then,
 /// and a program that drains its queue and goes on with other work does not poll so often.
@@ -35,12 +38,18 @@ impl EmptyPollSleep {
             self.empty_polls.store(0, Ordering::Relaxed);
         }
     }
+
+    /// As after the polls of a thread that was preempted.
+    #[cfg(test)]
+    pub(super) fn set_due(&self) {
+        self.due.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Group {
     /// Counts an empty poll of the lent group's queue.
     pub(super) fn note_empty_poll(&self, now: Time) {
-        if !self.poll_sleep.possible.load(Ordering::Relaxed) {
+        if !self.poll_sleep.possible.load(Ordering::Relaxed) && !self.udp_ports.has_any() {
             return;
         }
         let competes = preemption::note_empty_poll(now, self.token, POLLS);
@@ -62,8 +71,7 @@ impl Group {
             return false;
         }
         let limit = self.core.config.poll_sleep;
-        let lent = self.owner.is_lent();
-        if limit.is_zero() || !lent || self.udp_ports.has_any() {
+        if limit.is_zero() || !self.owner.is_lent() || self.udp_ports.are_many() {
             return false;
         }
         self.finish_polling_before_sleep();
@@ -74,13 +82,16 @@ impl Group {
 
     /// One thread at a time is woken by a member. Others that poll the same queue sleep for the whole time: woken together, they would wait for
     /// the first one, and all of them for a processor. So does a thread while another one serves a crowded group: its members stay ready until they
-    /// are served.
-    fn sleep_in_poller(&self, limit: Duration) {
+    /// are served. True if a member woke it, or a UDP socket, which is not in the poller.
+    pub(super) fn sleep_in_poller(&self, limit: Duration) -> bool {
         if self.ready_buf.is_locked() || self.poll_sleep.has_sleeper.swap(true, Ordering::Acquire) {
             sys::sleep(limit);
-        } else {
-            poller::sleep_until_ready(&self.poller, limit);
-            self.poll_sleep.has_sleeper.store(false, Ordering::Release);
+            return false;
         }
+        let ports = self.udp_ports.watched();
+        let sockets: ArrayVec<_, MAX_OTHERS> = ports.iter().map(|port| port.as_fd()).collect();
+        let is_woken = poller::sleep_until_ready(&self.poller, &sockets, limit);
+        self.poll_sleep.has_sleeper.store(false, Ordering::Release);
+        is_woken
     }
 }

@@ -148,3 +148,34 @@ fn group_allows_sleep_after_the_backoff() {
     group.lending.back_off(sys::now() + USUAL);
     assert!(!group.may_sleep() && until() > 0, "another reason");
 }
+
+/// A group that is fed by a UDP socket at this address.
+#[cfg(not(shuttle))]
+fn borrowed_with_udp_port(address: &str) -> (Arc<Core>, Arc<Group>) {
+    let mut config = Config::default();
+    config.set("device", address).unwrap();
+    config.set("lend_time", "1s").unwrap();
+    let core = Core::new(config).unwrap();
+    let group = Group::new(&core).unwrap();
+    let port = core.roce_ports.at(&core, address.parse().unwrap());
+    group.add_udp_port(&port.unwrap());
+    while !group.owner.is_lent() {
+        group.polled_empty();
+    }
+    (core, group)
+}
+
+#[cfg(not(shuttle))]
+#[test]
+fn datagram_wakes_a_thread_that_sleeps_in_a_poll() {
+    let (core, group) = borrowed_with_udp_port("127.91.6.1");
+    assert!(!group.sleep_if_due(), "it has not been preempted");
+    group.poll_sleep.set_due();
+    assert!(group.sleep_if_due());
+    let peer = std::net::UdpSocket::bind("127.91.6.2:0").unwrap();
+    peer.send_to(b"no packet", "127.91.6.1:4791").unwrap();
+    assert!(group.sleep_in_poller(Duration::from_secs(60)), "at once");
+    group.polled_empty();
+    assert_eq!(core.routes.ud_demux.drops().malformed, 1, "it was read");
+    assert!(!group.sleep_in_poller(Duration::from_millis(1)));
+}

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use verbena_nic::Outbox;
 use verbena_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use verbena_sync::locks::RwLock;
@@ -10,6 +11,7 @@ use verbena_sync::locks::RwLock;
 use crate::core::Core;
 use crate::datagram::udp_port::UdpPort;
 use crate::poll::owner::OwnerCell;
+use crate::sys::poller::MAX_OTHERS;
 
 /// Datagrams read per poll from one socket.
 const READ_BATCH: usize = 16;
@@ -38,6 +40,21 @@ impl UdpPorts {
     /// There is at least one.
     pub(super) fn has_any(&self) -> bool {
         self.any.load(Ordering::Acquire)
+    }
+
+    /// There are more than a sleeping thread can watch.
+    pub(super) fn are_many(&self) -> bool {
+        self.has_any() && self.list.read().all.len() > MAX_OTHERS
+    }
+
+    /// Those that wake a sleeping thread.
+    pub(super) fn watched(&self) -> ArrayVec<Arc<UdpPort>, MAX_OTHERS> {
+        if !self.has_any() {
+            return ArrayVec::new();
+        }
+        let list = self.list.read();
+        let all = list.all.iter().map(|(port, _)| port.clone());
+        all.take(MAX_OTHERS).collect()
     }
 
     /// A socket feeds one more queue pair of a group with this owner.

@@ -134,7 +134,7 @@ impl RoceCm {
             responder_resources: outgoing.ird,
             timeout: outgoing.timeout,
             retry_count: terms::RETRY_COUNT,
-            is_lossy: true,
+            is_lossy: !core.config.roce_lossless,
             rnr_retry: rep.rnr_retry_count,
         };
         let OutgoingRequest {

@@ -130,7 +130,7 @@ impl RoceRequest {
             responder_resources: terms::depth(ird).min(asked.initiator_depth),
             timeout: Settings::timeout_of(asked.ack_timeout),
             retry_count: asked.retry_count,
-            is_lossy: true,
+            is_lossy: !core.config.roce_lossless,
             rnr_retry: asked.rnr_retry_count,
         };
         super::attach_qp(&core, &options, qpn, self.ends, &settings)?;

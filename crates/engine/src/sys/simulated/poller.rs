@@ -108,9 +108,12 @@ pub fn sleep_for(
     Ok(wait(fd, deadline, MAX_SLEEP_READY, |one| ready.push(one)))
 }
 
-/// Sleeps until something is ready on the poller, or the timeout; takes one entry, which is not reported.
-pub fn sleep_until_ready(poller: &Poller, limit: Duration) {
-    wait(poller.fd.raw(), Some(now() + limit), 1, drop);
+/// Descriptors beside a poller: UDP sockets, which are not simulated.
+pub const MAX_OTHERS: usize = 8;
+
+/// Sleeps until something is ready on the poller, or the timeout; takes one entry, which is not reported. False at the timeout.
+pub fn sleep_until_ready(poller: &Poller, _: &[BorrowedFd<'_>], limit: Duration) -> bool {
+    wait(poller.fd.raw(), Some(now() + limit), 1, drop)
 }
 
 impl AsFd for Poller {

@@ -2,14 +2,13 @@
 //! The program gets one result. If the peer does not answer over RoCEv2 either, it is the refusal of TCP, at most [`LIMIT`] later.
 //! Nothing is allocated or opened for RoCEv2 before a refusal.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
 use verbena_nic::Personality;
 use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
-use verbena_wire::roce::PORT;
 
 use super::QueuePair;
 use super::oob::RoceNumber;
@@ -18,7 +17,7 @@ use crate::connection::{Connection, Done, Options};
 use crate::core::Core;
 use crate::error::Error;
 use crate::roce::cm::RoceCm;
-use crate::sys;
+use crate::roce::may_have_port;
 
 /// How long a peer that has refused over TCP may take to answer over RoCEv2: a request and two repetitions.
 const LIMIT: Duration = Duration::from_millis(700);
@@ -87,7 +86,7 @@ impl QueuePair {
 impl RoceAttempt {
     /// Asks the peer over RoCEv2; gives back what is to be told now if that is not possible.
     fn start(self, done: Done, error: Error) -> Result<(), (Done, Error)> {
-        if !may_answer(self.to.ip()) {
+        if !may_have_port(self.to.ip()) {
             return Err((done, error));
         }
         let told: Told = Arc::new(Mutex::new(Some((done, error))));
@@ -121,10 +120,4 @@ impl RoceAttempt {
 /// Nothing listens at the port over TCP.
 fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Unreachable { cause, .. } if cause.is_refused())
-}
-
-/// Whether there can be an answer over RoCEv2: on this host, some socket must have the port.
-fn may_answer(peer: IpAddr) -> bool {
-    let is_local = peer.is_loopback() || matches!(sys::interface_of(peer), Ok(Some(_)));
-    !is_local || sys::sharing_sockets(SocketAddr::new(peer, PORT)) > 0
 }

@@ -235,7 +235,11 @@ impl QueuePair {
         }
         if over_roce {
             let settings = self.roce_settings(peer.number);
-            return self.attach_roce(peer.local, peer.address, settings);
+            self.attach_roce(peer.local, peer.address, settings)?;
+            callable.handshake().use_roce();
+            let (requests, number) = (&self.core.oob.requests, callable.number());
+            requests.ready(&self.core.config, number);
+            return Ok(());
         }
         callable.handshake().set_peer(ExpectedPeer {
             local: peer.local,

@@ -48,14 +48,29 @@ impl Core {
     pub(crate) fn describe(&self) -> String {
         let (function, config) = (&self.function, &self.config);
         let refused = self.same_host.rejections();
+        let (drops, packets) = (
+            self.routes.ud_demux.drops(),
+            self.roce_ports.handover.counters(),
+        );
         let mut text = format!(
-            "adapter name={} function={} personality={:?} rings_wrong_secret={} rings_too_many={} rings_invalid={}\n",
+            "adapter name={} function={} personality={:?} rings_wrong_secret={} rings_too_many={} rings_invalid={} \
+             dropped_malformed={} dropped_oversized={} dropped_checksum={} dropped_partition={} dropped_no_receiver={} \
+             dropped_wrong_source={} packets_handed_over={} packets_taken_over={} packets_not_handed_over={}\n",
             config.name,
             function.number(),
             config.personality,
             refused.wrong_secret,
             refused.too_many,
             refused.invalid,
+            drops.malformed,
+            drops.oversized,
+            drops.checksum,
+            drops.partition,
+            drops.no_receiver,
+            drops.wrong_source,
+            packets.sent,
+            packets.received,
+            packets.lost,
         );
         for number in function.cq_numbers() {
             let Ok(cq) = function.query_cq(number) else {

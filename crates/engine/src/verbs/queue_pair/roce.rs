@@ -12,6 +12,7 @@ use verbena_wire::number::{Psn, Qpn};
 use verbena_wire::roce::Service;
 
 use super::{QpAttr, QueuePair};
+use crate::config::Config;
 use crate::error::Error;
 use crate::roce::cm::RoceCm;
 use crate::roce::connection::RoceConnection;
@@ -45,32 +46,7 @@ impl QueuePair {
     /// What a connection with this peer begins with, by the attributes that the program has set so far.
     pub(crate) fn roce_settings(&self, dest_qpn: Qpn) -> Settings {
         let attr = *self.attr.lock();
-        let config = &self.core.config;
-        let depth = |own: Option<u16>, usual: u16| own.unwrap_or(usual).min(MAX_DEPTH) as u8;
-        let zero = Psn::wrapping(0);
-        let (send_psn, receive_psn) = attr
-            .psns
-            .map_or((zero, zero), |psns| (psns.send, psns.receive));
-        Settings {
-            service: match self.qp.init().qp_type {
-                QpType::Uc => Service::Uc,
-                _ => Service::Rc,
-            },
-            mtu: attr.path_mtu.unwrap_or_default(),
-            dest_qpn,
-            send_psn,
-            receive_psn,
-            initiator_depth: depth(attr.ord, config.ord),
-            responder_resources: depth(attr.ird, config.ird),
-            timeout: attr.ack_timeout(config.dead_after),
-            retry_count: attr.retry_count.unwrap_or(RETRY_COUNT),
-            is_lossy: true,
-            rnr_retry: match attr.rnr_retry {
-                RnrRetry::Never => 0,
-                RnrRetry::Times(times) => times.min(Settings::RNR_FOREVER - 1),
-                RnrRetry::Forever => Settings::RNR_FOREVER,
-            },
-        }
+        attr.roce_settings(&self.core.config, self.qp.init().qp_type, dest_qpn)
     }
 
     /// The queue pair is about to be moved to `Rts`: its requester begins with the attributes that were set by then.
@@ -97,6 +73,40 @@ impl QueuePair {
 }
 
 impl QpAttr {
+    /// What a connection of such a queue pair with this peer begins with.
+    pub(crate) fn roce_settings(
+        &self,
+        config: &Config,
+        qp_type: QpType,
+        dest_qpn: Qpn,
+    ) -> Settings {
+        let depth = |own: Option<u16>, usual: u16| own.unwrap_or(usual).min(MAX_DEPTH) as u8;
+        let zero = Psn::wrapping(0);
+        let (send_psn, receive_psn) = self
+            .psns
+            .map_or((zero, zero), |psns| (psns.send, psns.receive));
+        Settings {
+            service: match qp_type {
+                QpType::Uc => Service::Uc,
+                _ => Service::Rc,
+            },
+            mtu: self.path_mtu.unwrap_or_default(),
+            dest_qpn,
+            send_psn,
+            receive_psn,
+            initiator_depth: depth(self.ord, config.ord),
+            responder_resources: depth(self.ird, config.ird),
+            timeout: self.ack_timeout(config.dead_after),
+            retry_count: self.retry_count.unwrap_or(RETRY_COUNT),
+            is_lossy: !config.roce_lossless,
+            rnr_retry: match self.rnr_retry {
+                RnrRetry::Never => 0,
+                RnrRetry::Times(times) => times.min(Settings::RNR_FOREVER - 1),
+                RnrRetry::Forever => Settings::RNR_FOREVER,
+            },
+        }
+    }
+
     /// How long a request may be unanswered before it is repeated: as the program says, but all repetitions together take at least
     /// `dead_after`.
     fn ack_timeout(&self, dead_after: Duration) -> Option<Duration> {
