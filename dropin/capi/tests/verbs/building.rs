@@ -333,7 +333,7 @@ fn device_reports_atomic_write_and_flush() {
 #[test]
 fn device_over_roce_reports_no_extensions() {
     own_process!();
-    // SAFETY: no other thread runs in this process yet.
+    // SAFETY: the process was made for this test and has one thread; set_var(3) has no concurrent reader of the environment.
     unsafe {
         std::env::set_var("VERBENA_WIRE", "roce");
         std::env::set_var("VERBENA_DEVICE", "127.0.0.1");
@@ -419,7 +419,7 @@ fn built_requests_bind_and_invalidate_windows() {
 #[test]
 fn remote_access_setting_allows_windows_only() {
     own_process!();
-    // SAFETY: no other thread runs in this process yet.
+    // SAFETY: one thread in this process so far (`own_process!`), so that nothing reads the environment meanwhile.
     unsafe { std::env::set_var("VERBENA_REMOTE_ACCESS", "windows") };
     let (a, b) = pair(built());
     let mw = alloc_mw(b.pd, IBV_MW_TYPE_2);
