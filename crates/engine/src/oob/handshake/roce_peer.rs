@@ -174,7 +174,9 @@ impl OobHandshake {
         let options = &expected.options;
         let own = (self.number, expected.local);
         let qp_type = options.qp.init().qp_type;
-        let settings = |attr: crate::verbs::queue_pair::QpAttr| attr.roce_settings(self.config(), qp_type, expected.number);
+        let settings = |attr: crate::verbs::queue_pair::QpAttr| {
+            attr.roce_settings(self.config(), qp_type, expected.number)
+        };
         let before = settings(*options.attr.lock());
         let (qp, group) = (&options.qp, &options.group);
         let connection = RoceConnection::new(&self.core, qp, group, own, expected.peer, &before)

@@ -30,6 +30,10 @@ const CLOSED_LIFETIME: Duration = Duration::from_secs(10);
 const MAX_CLOSED: usize = 1024;
 /// Calls that wait for the shard, of those that any peer can cause; peers repeat what is dropped.
 const MAX_ACTIONS: usize = 4096;
+/// The confirmation of a connection's end waits for acknowledgements of what this side has sent: how long until it looks again, and how often it
+/// does. The peer may exit with the confirmation, and acknowledges what is repeated until then.
+const PARTING_CHECK: Duration = Duration::from_millis(2);
+const PARTING_CHECKS: u32 = 150;
 /// One source may have this part of the requests that are not established.
 const SOURCE_SHARE: usize = 4;
 
@@ -127,6 +131,13 @@ enum Role {
     Closed,
 }
 
+/// The peer has ended a connection whose queue pair has sent requests that are not acknowledged.
+struct Parting {
+    qp: Weak<Qp>,
+    check: Time,
+    checks_left: u32,
+}
+
 /// One identifier.
 struct Entry {
     id: CommunicationId,
@@ -144,6 +155,8 @@ struct Entry {
     holds: bool,
     /// Its place among the requests that are not established.
     place: Option<u64>,
+    /// Its messages wait for acknowledgements.
+    parting: Option<Parting>,
 }
 
 impl Entry {
@@ -159,6 +172,7 @@ impl Entry {
             timer: None,
             holds: false,
             place: None,
+            parting: None,
         }
     }
 
@@ -176,7 +190,7 @@ impl Entry {
     }
 
     fn flush(&mut self, outgoing: &mut Vec<Outgoing>) {
-        if self.holds {
+        if self.holds || self.parting.is_some() {
             return;
         }
         if let Some(mad) = self.id.poll() {
@@ -186,6 +200,34 @@ impl Entry {
                 mad: Box::new(mad),
             });
         }
+    }
+
+    /// The peer ends the connection: its confirmation waits until what this side has sent is acknowledged.
+    fn part(&mut self, now: Time) {
+        let Role::Connected { qp } = &self.role else {
+            return;
+        };
+        if qp.upgrade().is_some_and(|qp| qp.awaits_roce_ack()) {
+            self.parting = Some(Parting {
+                qp: qp.clone(),
+                check: now + PARTING_CHECK,
+                checks_left: PARTING_CHECKS,
+            });
+        }
+    }
+
+    /// Looks whether the confirmation still waits; true if it did until now.
+    fn check_parting(&mut self, now: Time) -> bool {
+        let Some(parting) = self.parting.as_mut().filter(|p| p.check <= now) else {
+            return false;
+        };
+        let waits = parting.qp.upgrade().is_some_and(|qp| qp.awaits_roce_ack());
+        parting.check = now + PARTING_CHECK;
+        parting.checks_left -= 1;
+        if !waits || parting.checks_left == 0 {
+            self.parting = None;
+        }
+        true
     }
 
     fn disconnect(&mut self, now: Time) -> bool {
@@ -366,6 +408,9 @@ impl Table {
             return false;
         }
         let local_id = entry.id.local_id();
+        if let (CmMessage::Dreq(_), Some(entry)) = (message, self.ids.get_mut(&local_id)) {
+            entry.part(now);
+        }
         self.step(local_id, now, |id| id.handle(message, transaction, now));
         true
     }
@@ -397,6 +442,11 @@ impl Table {
                 continue;
             };
             entry.timer = None;
+            if entry.check_parting(now) {
+                entry.flush(&mut self.outgoing);
+                self.schedule(local_id);
+                continue;
+            }
             if entry.limit.take_if(|limit| *limit <= now).is_none() {
                 self.step(local_id, now, |id| id.handle_timeout(now));
                 continue;
@@ -680,6 +730,11 @@ impl Table {
     /// The engine stops: every connection is ended with one DREQ, and the calls that are still owed are returned.
     pub(super) fn stop(&mut self, now: Time) -> Vec<Done> {
         self.disconnect_all(now);
+        for entry in self.ids.values_mut() {
+            if entry.parting.take().is_some() {
+                entry.flush(&mut self.outgoing);
+            }
+        }
         let actions = core::mem::take(&mut self.actions).into_iter();
         let owed = actions.filter_map(|action| match action {
             Action::Report { done, .. } => Some(done),
@@ -744,10 +799,9 @@ impl Table {
         let Some(entry) = self.ids.get_mut(&local_id) else {
             return;
         };
-        let next = match (entry.id.deadline(), entry.limit) {
-            (Some(repeat), Some(limit)) => Some(repeat.min(limit)),
-            (repeat, limit) => repeat.or(limit),
-        };
+        let check = entry.parting.as_ref().map(|parting| parting.check);
+        let all = [entry.id.deadline(), entry.limit, check];
+        let next = all.into_iter().flatten().min();
         if next == entry.timer {
             return;
         }
