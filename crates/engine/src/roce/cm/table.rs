@@ -131,7 +131,8 @@ enum Role {
     Closed,
 }
 
-/// The peer has ended a connection whose queue pair has sent requests that are not acknowledged.
+/// The peer has ended a connection whose queue pair has sent requests that are not acknowledged. They are repeated, and the end is reported,
+/// when this is over.
 struct Parting {
     qp: Weak<Qp>,
     check: Time,
@@ -216,18 +217,16 @@ impl Entry {
         }
     }
 
-    /// Looks whether the confirmation still waits; true if it did until now.
-    fn check_parting(&mut self, now: Time) -> bool {
-        let Some(parting) = self.parting.as_mut().filter(|p| p.check <= now) else {
-            return false;
-        };
+    /// Looks whether the confirmation still waits; `None` if it did not until now, and otherwise the queue pair if it no longer does.
+    fn check_parting(&mut self, now: Time) -> Option<Option<Weak<Qp>>> {
+        let parting = self.parting.as_mut().filter(|p| p.check <= now)?;
         let waits = parting.qp.upgrade().is_some_and(|qp| qp.awaits_roce_ack());
         parting.check = now + PARTING_CHECK;
         parting.checks_left -= 1;
-        if !waits || parting.checks_left == 0 {
-            self.parting = None;
+        if waits && parting.checks_left > 0 {
+            return Some(None);
         }
-        true
+        Some(self.parting.take().map(|parting| parting.qp))
     }
 
     fn disconnect(&mut self, now: Time) -> bool {
@@ -324,10 +323,14 @@ impl Table {
     /// This identifier is the queue pair's from now on: the end of an earlier connection is not reported to it.
     fn set_qp(&mut self, number: u32, local_id: u32) {
         let before = self.by_qp.insert(number, local_id);
-        if let Some(entry) = before.and_then(|before| self.ids.get_mut(&before))
-            && let Role::Closing { qp } = &mut entry.role
-        {
+        let Some(entry) = before.and_then(|before| self.ids.get_mut(&before)) else {
+            return;
+        };
+        if let Role::Closing { qp } = &mut entry.role {
             *qp = Weak::new();
+        }
+        if let Some(parting) = &mut entry.parting {
+            parting.qp = Weak::new();
         }
     }
 
@@ -442,8 +445,13 @@ impl Table {
                 continue;
             };
             entry.timer = None;
-            if entry.check_parting(now) {
-                entry.flush(&mut self.outgoing);
+            if let Some(over) = entry.check_parting(now) {
+                if let Some(qp) = over {
+                    entry.flush(&mut self.outgoing);
+                    self.forget_qp(local_id);
+                    let by_peer = true;
+                    self.actions.push_back(Action::Ended { qp, by_peer });
+                }
                 self.schedule(local_id);
                 continue;
             }
@@ -550,7 +558,8 @@ impl Table {
             Role::Closing { qp } => Some((qp, false)),
             Role::Deciding(_) | Role::Closed => None,
         };
-        if let Some((qp, by_peer)) = ended {
+        // Behind the acknowledgements, if the connection waits for them.
+        if let Some((qp, by_peer)) = ended.filter(|_| entry.parting.is_none()) {
             self.actions.push_back(Action::Ended { qp, by_peer });
         }
         self.close(local_id, now);
@@ -755,10 +764,8 @@ impl Table {
         };
         entry.holds = false;
         entry.limit = Some(now + CLOSED_LIFETIME);
-        if let Some((_, number)) = entry.qp
-            && self.by_qp.get(&number) == Some(&local_id)
-        {
-            self.by_qp.remove(&number);
+        if entry.parting.is_none() {
+            self.forget_qp(local_id);
         }
         self.closed.push_back(local_id);
         while self.closed.len() > MAX_CLOSED {
@@ -768,8 +775,22 @@ impl Table {
         }
     }
 
+    /// The queue pair of this identifier has it no longer.
+    fn forget_qp(&mut self, local_id: u32) {
+        if let Some((_, number)) = self.ids.get(&local_id).and_then(|entry| entry.qp)
+            && self.by_qp.get(&number) == Some(&local_id)
+        {
+            self.by_qp.remove(&number);
+        }
+    }
+
     fn remove(&mut self, local_id: u32) {
-        if let Some(entry) = self.ids.remove(&local_id) {
+        self.forget_qp(local_id);
+        if let Some(mut entry) = self.ids.remove(&local_id) {
+            if let Some(Parting { qp, .. }) = entry.parting.take() {
+                let by_peer = true;
+                self.actions.push_back(Action::Ended { qp, by_peer });
+            }
             if let Some(timer) = entry.timer {
                 self.timers.remove(&(timer, local_id));
             }
