@@ -31,6 +31,7 @@ mod touch;
 mod transfer;
 mod transmit_buffer;
 mod wait;
+mod wire;
 pub(crate) mod wqe;
 
 pub use attributes::Psns;
@@ -300,7 +301,7 @@ impl Qp {
     pub fn set_rnr_retry(&self, retry: RnrRetry, out: &mut Outbox) {
         self.run_locked(out, |inner, _, _| {
             inner.attributes.rnr_retry = Some(retry);
-            if let Some(stream) = &mut inner.stream {
+            if let Some(stream) = inner.wire.stream_mut() {
                 stream.set_rnr_retry(retry);
             }
         });
@@ -315,7 +316,7 @@ impl Qp {
     pub fn limit_reads(&self, depth: u16, out: &mut Outbox) {
         self.run_locked(out, |inner, _, _| {
             inner.attributes.read_depth = Some(depth);
-            if let Some(stream) = &mut inner.stream {
+            if let Some(stream) = inner.wire.stream_mut() {
                 stream.limit_reads(depth);
             }
         });
@@ -378,7 +379,7 @@ impl Qp {
 
     /// It has a stream, possibly one that ended.
     pub fn has_stream(&self) -> bool {
-        self.lock.read(|inner| inner.stream.is_some())
+        self.lock.read(|inner| inner.wire.stream().is_some())
     }
 
     /// Reads once from the carrier, directly into memory where that pays, and processes the bytes.
@@ -499,7 +500,7 @@ impl Qp {
     pub fn has_terminated(&self) -> bool {
         use verbena_stream::stream::State;
         let terminated = |inner: &Inner| {
-            let state = inner.stream.as_ref().map(Stream::state);
+            let state = inner.wire.stream().map(Stream::state);
             state == Some(State::Terminated)
         };
         self.lock.read(terminated)
@@ -542,7 +543,7 @@ impl Qp {
     /// has other ends at the peer than here.
     pub fn peer_token(&self, direct: bool) -> Option<Option<[u8; 16]>> {
         self.lock.read(|inner| {
-            let stream = inner.stream.as_ref()?;
+            let stream = inner.wire.stream()?;
             let caps = stream.peer_caps()?;
             let usable = caps.features.contains(Features::RINGS) && (!direct || stream.is_direct());
             Some(caps.same_host.filter(|_| usable))
@@ -557,7 +558,7 @@ impl Qp {
     /// The peer has reported that it has no receive, and its READY is waited for.
     pub fn waits_for_receive(&self) -> bool {
         self.lock.read(|inner| {
-            let stream = inner.stream.as_ref();
+            let stream = inner.wire.stream();
             stream.is_some_and(|s| s.accounting().requester.state() == requester::State::Paused)
         })
     }
@@ -585,7 +586,7 @@ impl Qp {
     /// The connection exists for a while: a peer that may have missed our first frame gets another, empty one.
     pub fn send_empty_frame(&self, out: &mut Outbox) {
         self.run_locked(out, |inner, _, _| {
-            inner.stream.as_mut().is_some_and(Stream::nudge)
+            inner.wire.stream_mut().is_some_and(Stream::nudge)
         });
     }
 

@@ -262,6 +262,11 @@ impl Requester {
         self.cursor.request < self.requests.len()
     }
 
+    /// Packets that were sent are not acknowledged, and are repeated if they stay so.
+    pub fn awaits_ack(&self) -> bool {
+        self.state == State::Flowing && self.acked().is_before(self.sent)
+    }
+
     /// PSN of the oldest packet that is not acknowledged.
     fn acked(&self) -> Psn {
         match self.requests.front() {

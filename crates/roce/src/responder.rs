@@ -116,8 +116,21 @@ pub enum Violation {
 pub enum Refusal {
     /// No receive is posted: the peer repeats the message after this time. An unreliable connection drops it.
     NotReady(RnrTimer),
+    /// Queued responses need what the packet would change: the peer repeats it after a NAK that follows them.
+    ResponsesFirst,
     /// The connection fails. An unreliable connection drops the message.
     Nak(Nak),
+}
+
+/// The payload of response packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadPart {
+    /// PSN of the first packet of the whole response, which names it.
+    pub read: Psn,
+    /// Bytes of the whole response before this part.
+    pub offset: u32,
+    /// The memory of this part.
+    pub memory: Reth,
 }
 
 /// A response packet to send.
@@ -125,8 +138,8 @@ pub enum Refusal {
 pub struct OutResponse {
     /// The packet without its payload.
     pub packet: Packet<'static>,
-    /// The memory that its payload is read from.
-    pub source: Option<Reth>,
+    /// What its payload is read from.
+    pub source: Option<ReadPart>,
 }
 
 /// The states of a responder.
@@ -138,6 +151,8 @@ pub enum State {
     Refused,
     /// The connection failed: nothing is executed any more.
     Failed,
+    /// The connection has ended in order: what was executed is answered again, and nothing else.
+    Closed,
 }
 
 /// What changes the state.
@@ -145,20 +160,29 @@ pub enum State {
 pub enum Event {
     /// The expected packet was executed.
     Executed,
-    /// A packet behind the expected one arrived, or there was no receive.
+    /// A packet behind the expected one arrived, or it cannot be executed yet.
     Refused,
     /// A packet broke the protocol, or rights.
     Failure,
+    /// This side has ended the connection.
+    Close,
 }
 
 impl State {
     /// Every state, for tables.
-    pub const ALL: [State; 3] = [State::Expecting, State::Refused, State::Failed];
+    pub const ALL: [State; 4] = [
+        State::Expecting,
+        State::Refused,
+        State::Failed,
+        State::Closed,
+    ];
 
     /// The state after `event`.
     pub fn next(self, event: Event) -> State {
         match (self, event) {
-            (State::Failed, _) | (_, Event::Failure) => State::Failed,
+            (State::Failed | State::Closed, _) => self,
+            (_, Event::Failure) => State::Failed,
+            (_, Event::Close) => State::Closed,
             (_, Event::Refused) => State::Refused,
             (_, Event::Executed) => State::Expecting,
         }
@@ -167,7 +191,12 @@ impl State {
 
 impl Event {
     /// Every event, for tables.
-    pub const ALL: [Event; 3] = [Event::Executed, Event::Refused, Event::Failure];
+    pub const ALL: [Event; 4] = [
+        Event::Executed,
+        Event::Refused,
+        Event::Failure,
+        Event::Close,
+    ];
 }
 
 /// Counters of a responder.
@@ -242,13 +271,16 @@ impl Responder {
         }
         let is_expected = packet.psn == self.expected;
         match self.service {
+            Service::Uc if self.state == State::Closed => RequestStep::Nothing,
             Service::Uc if self.is_late(packet.psn) => {
                 self.counters.repeated += 1;
                 RequestStep::Nothing
             }
             Service::Uc if !is_expected || self.is_interrupted(packet) => self.handle_gap(packet),
             Service::Uc => self.handle_expected(packet),
-            Service::Rc if is_expected => self.handle_expected(packet),
+            Service::Rc if is_expected && self.state != State::Closed => {
+                self.handle_expected(packet)
+            }
             Service::Rc if packet.psn.is_before(self.expected) => {
                 self.counters.repeated += 1;
                 self.handle_repeated(packet);
@@ -308,6 +340,15 @@ impl Responder {
         }
     }
 
+    /// This side ends the connection, which works: from now on only what was executed is answered, apart from Reads, since
+    /// their memory may be gone. An acknowledgement that was lost would fail a request of the peer that has succeeded.
+    pub fn close(&mut self) {
+        self.state = self.state.next(Event::Close);
+        self.pending = None;
+        self.out
+            .retain(|response| !matches!(response, Response::Read { .. }));
+    }
+
     /// The step of the last packet was executed.
     pub fn accept(&mut self) {
         let Some(pending) = self.pending.take() else {
@@ -324,6 +365,7 @@ impl Responder {
             });
             self.out.push_back(Response::Read {
                 first,
+                read: first,
                 reth,
                 msn,
                 sent: 0,
@@ -380,6 +422,10 @@ impl Responder {
             Refusal::NotReady(timer) => {
                 self.state = self.state.next(Event::Refused);
                 self.acknowledge(pending.psn, Syndrome::RnrNak(timer));
+            }
+            Refusal::ResponsesFirst => {
+                self.state = self.state.next(Event::Refused);
+                self.acknowledge(pending.psn, Syndrome::Nak(Nak::PsnSequence));
             }
             Refusal::Nak(nak) => self.fail(pending.psn, nak),
         }

@@ -155,7 +155,8 @@ impl World {
             }
             while let Some(out) = self.responder.poll() {
                 busy = true;
-                let payload = out.source.map_or(Vec::new(), |reth| {
+                let payload = out.source.map_or(Vec::new(), |part| {
+                    let reth = part.memory;
                     assert_eq!(reth.rkey, RKEY);
                     let at = reth.va.get() as usize;
                     self.memory[at..at + reth.len as usize].to_vec()

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use verbena_nic::Outbox;
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicUsize, Ordering};
 use verbena_sync::locks::RwLock;
 use verbena_wire::number::Qpn;
 use verbena_wire::roce::Packet;
@@ -50,6 +51,8 @@ pub(crate) trait PacketHandler: Send + Sync {
 #[derive(Default)]
 pub(crate) struct RoceDemux {
     by_number: RwLock<HashMap<Qpn, Weak<dyn PacketHandler>>>,
+    /// Handlers of connections that have ended.
+    ended: AtomicUsize,
 }
 
 impl RoceDemux {
@@ -85,6 +88,18 @@ impl RoceDemux {
         if by_number.get(&qpn).is_some_and(is_same) {
             by_number.remove(&qpn);
         }
+    }
+
+    /// Counts one more handler of a connection that has ended; false if there are as many as may be.
+    pub(crate) fn reserve_ended(&self, limit: usize) -> bool {
+        let one_more = |ended: usize| (ended < limit).then_some(ended + 1);
+        let (relaxed, ended) = (Ordering::Relaxed, &self.ended);
+        ended.fetch_update(relaxed, relaxed, one_more).is_ok()
+    }
+
+    /// There is one less.
+    pub(crate) fn release_ended(&self) {
+        self.ended.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The handler of this number.

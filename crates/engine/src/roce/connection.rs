@@ -1,13 +1,16 @@
 //! A queue pair's connection over RoCEv2: the UDP port its packets leave by and arrive at, its peer, and its timer.
 //! Packets are handled by the thread that reads the port, a polling thread or a shard, and answered when all that arrived together have been
 //! handled. Packets of other addresses than the peer's are counted and have no effect.
+//!
+//! When the queue pair is destroyed, an [`EndedConnection`] takes the place of its connection for a while.
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 use std::sync::{Arc, Weak};
 
 use verbena_nic::ud::SendOutcome;
 use verbena_nic::{Acks, Outbox, PacketSender, Qp, Sending};
-use verbena_roce::Settings;
+use verbena_roce::{Responder, Settings};
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::Mutex;
@@ -24,6 +27,11 @@ use crate::poll::group::Group;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::roce::loss::LossInjector;
 use crate::sys::{self, Ready};
+
+/// How long a connection that has ended answers: several repetitions of a peer with usual timeouts.
+const LIFETIME: Duration = Duration::from_secs(4);
+/// Ended connections of an engine that answer; those beyond are silent at once.
+const MAX_ENDED: usize = 1024;
 
 /// A connection over RoCEv2.
 pub(crate) struct RoceConnection {
@@ -141,12 +149,22 @@ impl RoceConnection {
         Ok(())
     }
 
-    /// Nothing is received or sent any more.
+    /// Nothing is executed or sent any more. If the connection works, its peer's repetitions are answered for a while.
     pub(crate) fn close(&self) {
+        self.close_with(self.qp.closed_responder());
+    }
+
+    fn close_with(&self, late: Option<Responder>) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.core.routes.roce_demux.remove(self.qpn);
+        let own = (self.qpn, &self.port);
+        let answers = late.is_some_and(|responder| {
+            EndedConnection::begin(&self.core, &self.shard, own, self.peer, responder)
+        });
+        if !answers {
+            self.core.routes.roce_demux.remove(self.qpn);
+        }
         self.core.routes.remove_roce(self.qp.number(), self);
         self.group.udp_ports.leave(&self.port);
         self.shard.forget(self.token);
@@ -281,13 +299,138 @@ impl ShardTask for RoceConnection {
     }
 
     fn stop(self: Arc<Self>) {
-        self.close();
+        self.close_with(None);
     }
 }
 
 impl core::fmt::Debug for RoceConnection {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("RoceConnection")
+            .field("qpn", &self.qpn)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection whose queue pair was destroyed: what its peer repeats gets its acknowledgement again. Without it the loss of the last
+/// acknowledgement would fail a request that has been executed. It executes nothing, and reads no memory of the program.
+struct EndedConnection {
+    core: Weak<Core>,
+    qpn: Qpn,
+    port: Arc<UdpPort>,
+    peer: SocketAddr,
+    responder: Mutex<Responder>,
+    shard: Arc<Shard>,
+    token: u64,
+    loss: LossInjector,
+    this: Weak<EndedConnection>,
+}
+
+impl EndedConnection {
+    /// Packets for this number are answered by the responder from now on; false if there are too many already.
+    fn begin(
+        core: &Arc<Core>,
+        shard: &Arc<Shard>,
+        (qpn, port): (Qpn, &Arc<UdpPort>),
+        peer: SocketAddr,
+        responder: Responder,
+    ) -> bool {
+        let demux = &core.routes.roce_demux;
+        if !demux.reserve_ended(MAX_ENDED) {
+            return false;
+        }
+        let ended = Arc::new_cyclic(|this| EndedConnection {
+            core: Arc::downgrade(core),
+            qpn,
+            port: port.clone(),
+            peer,
+            responder: Mutex::new(responder),
+            shard: shard.clone(),
+            token: next_token(),
+            loss: LossInjector::new(u64::from(qpn.get())),
+            this: this.clone(),
+        });
+        if shard.serve(ended.token, ended.clone()).is_err() {
+            // The engine ends; dropping it returns its reservation.
+            return false;
+        }
+        demux.add(qpn, ended.this.clone());
+        shard.set_timer(sys::now() + LIFETIME, ended.token);
+        ended.send();
+        true
+    }
+
+    /// Sends the answers that are owed. Those that find no room are lost, as on the wire.
+    fn send(&self) {
+        let mut burst = self.port.burst(self.peer);
+        let mut responder = self.responder.lock();
+        while let Some(answer) = responder.poll() {
+            let mut bytes = Vec::new();
+            answer.packet.emit(&mut bytes);
+            burst.put_bytes(&bytes);
+        }
+        burst.flush();
+    }
+
+    fn forget(&self) {
+        if let Some(core) = self.core.upgrade() {
+            let handler: Weak<dyn PacketHandler> = self.this.clone();
+            core.routes.roce_demux.remove_handler(self.qpn, &handler);
+        }
+        self.shard.forget(self.token);
+    }
+}
+
+impl Drop for EndedConnection {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.routes.roce_demux.release_ended();
+        }
+    }
+}
+
+impl PacketHandler for EndedConnection {
+    fn handle_packet(
+        &self,
+        from: SocketAddr,
+        local: IpAddr,
+        packet: &Packet<'_>,
+        _: Time,
+        _: &mut Outbox,
+    ) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        if from.ip() != self.peer.ip() || local != self.port.ip() {
+            return core.routes.ud_demux.count_wrong_source(1);
+        }
+        if !self.loss.drops_next(core.config.roce_loss) {
+            self.responder.lock().handle(packet);
+        }
+    }
+
+    fn end_batch(&self, _: Time, _: &mut Outbox) {
+        self.send();
+    }
+
+    fn resume(&self, _: &mut Outbox) {}
+}
+
+impl ShardTask for EndedConnection {
+    fn ready(self: Arc<Self>, _: Ready) {}
+
+    fn expire(self: Arc<Self>, _: Time) {
+        self.forget();
+    }
+
+    fn stop(self: Arc<Self>) {
+        self.forget();
+    }
+}
+
+impl core::fmt::Debug for EndedConnection {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("EndedConnection")
             .field("qpn", &self.qpn)
             .field("peer", &self.peer)
             .finish_non_exhaustive()

@@ -531,6 +531,8 @@ impl Drop for QueuePair {
         drop(self.oob.take());
         self.core.routes.remove_attr(self.qp.number());
         RoceCm::disconnect(&self.core, self.qp.number(), true);
+        // While the queue pair still knows what it has executed; what the peer repeats is answered without it.
+        self.close_roce();
         let mut out = Outbox::new();
         #[cfg(shuttle)]
         let found_before = self.slot.get();
@@ -545,6 +547,7 @@ impl Drop for QueuePair {
         if let (Some(connection), Ok(last)) = (connection, last) {
             connection.close(last, &mut out);
         }
+        // It may have been connected meanwhile.
         self.close_roce();
         self.core.deliver(&mut out);
     }

@@ -93,16 +93,29 @@ impl Peer {
         self.send_mad(to, &message.emit(transaction));
     }
 
-    /// The next message for queue pair 1.
-    pub fn receive(&self) -> Mad {
-        let mut bytes = [0; 8192];
+    /// The next packet.
+    pub fn receive_packet(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 8192];
+        let (len, _) = self.socket.recv_from(&mut bytes).unwrap();
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// The next packet for a queue pair.
+    pub fn receive_for(&self, qpn: Qpn) -> Vec<u8> {
         loop {
-            let (len, _) = self.socket.recv_from(&mut bytes).unwrap();
-            let (packet, _) = Packet::parse(&bytes[..len]).unwrap();
-            if packet.dest_qpn == QP1 {
-                return packet.payload.try_into().unwrap();
+            let bytes = self.receive_packet();
+            if Packet::parse(&bytes).unwrap().0.dest_qpn == qpn {
+                return bytes;
             }
         }
+    }
+
+    /// The next message for queue pair 1.
+    pub fn receive(&self) -> Mad {
+        let bytes = self.receive_for(QP1);
+        let (packet, _) = Packet::parse(&bytes).unwrap();
+        packet.payload.try_into().unwrap()
     }
 }
 

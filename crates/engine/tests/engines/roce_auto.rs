@@ -227,8 +227,8 @@ fn settings_that_roce_cannot_keep_prevent_it() {
     let [here, there] = addresses();
     let peer = Peer::new(there);
     for settings in [
-        &[("key", "a secret")][..],
-        &[("key", "a secret"), ("tls", "psk")],
+        &[("key", "a secret of 16 bytes")][..],
+        &[("key", "a secret of 16 bytes"), ("tls", "psk")],
         &[("wire", "tcp")],
     ] {
         let side = side_at(here, settings);

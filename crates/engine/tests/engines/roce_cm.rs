@@ -17,7 +17,7 @@ use verbena_wire::ext::DialReject;
 use verbena_wire::roce::cm::{
     CmMessage, CmTransport, CmaHeader, Dreq, Rej, RejReason, Rep, Req, Rtu, SidrReq,
 };
-use verbena_wire::roce::{Operation, Packet, Psn, Qpn, Service, Tail};
+use verbena_wire::roce::{Aeth, Operation, Packet, Psn, Qpn, Service, Syndrome, Tail};
 
 pub(crate) use crate::common::roce::{Mad, Peer, QP1, ROCE_PORT, cma, parse, request};
 use crate::common::{SEND, Side, TEST_TIMEOUT, callable_side, exchange, make_qp, pattern};
@@ -34,7 +34,7 @@ const SIDR_REP_DATA: usize = 136;
 const IPV6: &str = "ROCE_TEST_IPV6";
 /// Tests, and addresses of each, that there are IPv6 addresses for.
 const IPV6_TESTS: u8 = 100;
-const IPV6_ADDRESSES: u8 = 4;
+const IPV6_ADDRESSES: u8 = 6;
 
 /// Each in a network of its own, since limits for a source are for its network.
 fn ipv6(test: u8, number: u8) -> Ipv6Addr {
@@ -592,6 +592,133 @@ fn sending_state_keeps_the_agreed_numbers() {
     assert_eq!(b.statuses(1), [(1, Status::Success)]);
     assert_eq!(a.statuses(1), [(2, Status::Success)]);
     wait(&accepted).unwrap();
+}
+
+/// A connection of this side, which has called, with a scripted peer: PSN of the peer's first packet, identifier and number of this side's queue pair.
+fn called_by(a: &Side, peer: &mut Peer, address: IpAddr) -> (u32, u32, Qpn) {
+    let answer = connect(a, (peer.at.ip(), 7174).into(), b"");
+    let first = peer.receive();
+    let (transaction, CmMessage::Req(req)) = parse(&first) else {
+        panic!("a REQ");
+    };
+    let rep = CmMessage::Rep(reply(req.local_id, b""));
+    peer.send(address, transaction, rep);
+    while !matches!(parse(&peer.receive()), (_, CmMessage::Rtu(_))) {}
+    wait(&answer).unwrap();
+    (req.starting_psn.get(), req.local_id, req.qpn)
+}
+
+fn send_to(qpn: Qpn, psn: u32, payload: &[u8]) -> Packet<'_> {
+    let operation = Operation::SendOnly(Service::Rc, Tail::Plain);
+    Packet {
+        payload,
+        ack_request: true,
+        ..Packet::new(operation, qpn, Psn::wrapping(psn))
+    }
+}
+
+/// The last acknowledgement was lost, and the program that has the message ends the connection at once.
+#[test]
+fn ended_connection_repeats_its_acknowledgements() {
+    for destroys in [false, true] {
+        let [here, there] = addresses();
+        let (a, mut peer) = (side_at(here, &[]), Peer::new(there));
+        let (psn, _, qpn) = called_by(&a, &mut peer, here);
+        a.receive(1, &[a.sge(0, 64)]);
+        a.receive(2, &[a.sge(64, 64)]);
+        let last = send_to(qpn, psn, b"last");
+        peer.send_packet(here, &last);
+        assert_eq!(a.statuses(1), [(1, Status::Success)]);
+        let acknowledged = peer.receive_for(Qpn::wrapping(0x22));
+        a.qp.disconnect().unwrap();
+        assert_eq!(a.qp.state(), QpState::Err);
+        assert_eq!(a.statuses(1), [(2, Status::WrFlushErr)]);
+        let Side { qp, .. } = a;
+        let qp = (!destroys).then_some(qp);
+        for _ in 0..2 {
+            peer.send_packet(here, &last);
+            assert_eq!(peer.receive_for(Qpn::wrapping(0x22)), acknowledged);
+        }
+        // Nothing new is executed: the answer to what is repeated again is the first that comes.
+        peer.send_packet(here, &send_to(qpn, psn + 1, b"more"));
+        peer.send_packet(here, &last);
+        assert_eq!(peer.receive_for(Qpn::wrapping(0x22)), acknowledged);
+        drop(qp);
+    }
+}
+
+/// A peer that ends the connection may exit when that is confirmed, so what it has not acknowledged is repeated before.
+#[test]
+fn end_is_confirmed_behind_acknowledgements() {
+    let [here, there] = addresses();
+    let (a, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let (_, remote_id, qpn) = called_by(&a, &mut peer, here);
+    a.post(1, SEND, &[a.sge(0, 8)]);
+    let first = peer.receive_for(Qpn::wrapping(0x22));
+    let dreq = Dreq {
+        local_id: 0xb,
+        remote_id,
+        remote_qpn: qpn,
+        private: &[],
+    };
+    peer.send(here, 99, CmMessage::Dreq(dreq));
+    // Its acknowledgement was lost: it comes again, with no DREP before it.
+    let again = peer.receive_packet();
+    assert_eq!(again, first);
+    let (packet, _) = Packet::parse(&again).unwrap();
+    let aeth = Aeth {
+        syndrome: Syndrome::ACK,
+        msn: 1,
+    };
+    let ack = Packet::new(Operation::Acknowledge(aeth), qpn, packet.psn);
+    peer.send_packet(here, &ack);
+    assert_eq!(a.statuses(1), [(1, Status::Success)]);
+    assert!(matches!(
+        parse(&peer.receive()),
+        (99, CmMessage::Drep(drep)) if drep.remote_id == 0xb
+    ));
+    wait_disconnected(&a);
+}
+
+/// A peer that is gone does not keep the end from being confirmed.
+#[test]
+fn end_is_confirmed_without_acknowledgements() {
+    let [here, there] = addresses();
+    let (a, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let (_, remote_id, qpn) = called_by(&a, &mut peer, here);
+    a.post(1, SEND, &[a.sge(0, 8)]);
+    let dreq = Dreq {
+        local_id: 0xb,
+        remote_id,
+        remote_qpn: qpn,
+        private: &[],
+    };
+    peer.send(here, 99, CmMessage::Dreq(dreq));
+    assert!(matches!(
+        parse(&peer.receive()),
+        (99, CmMessage::Drep(drep)) if drep.remote_id == 0xb
+    ));
+}
+
+#[test]
+fn last_message_succeeds_on_a_lossy_network() {
+    let [here, there] = addresses();
+    let loss = [("roce_loss", "20000")];
+    for _ in 0..12 {
+        let (a, b) = (side_at(here, &loss), side_at(there, &loss));
+        let (listening, at) = listen(&b, there);
+        let answer = connect(&a, at, b"");
+        let accepted = accept(listening.next().unwrap().unwrap(), &b, b"");
+        b.receive(1, &[b.sge(0, 8)]);
+        wait(&answer).unwrap();
+        wait(&accepted).unwrap();
+        a.post(2, SEND, &[a.sge(0, 8)]);
+        assert_eq!(b.statuses(1), [(1, Status::Success)]);
+        // The program has its message.
+        let Side { qp, .. } = b;
+        drop(qp);
+        assert_eq!(a.statuses(1), [(2, Status::Success)]);
+    }
 }
 
 #[test]

@@ -170,7 +170,7 @@ impl Inner {
 
     /// Refuses the request that was delivered last; nothing behind it is executed.
     pub(super) fn refuse_request(&mut self, init: &QpInit, violation: Violation, out: &mut Outbox) {
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.wire.stream_mut() {
             stream.fail(violation);
         }
         self.handle_violation(init, &violation, out);
@@ -194,7 +194,7 @@ fn flush(init: &QpInit, reach: MemAccess, scope: FlushScope) -> Result<(), Refus
 impl Inner {
     /// Begins the oldest answer that is owed.
     pub(super) fn begin_answer(&mut self) -> bool {
-        let (Some(message), Some(stream)) = (self.responder.next_message(), &mut self.stream)
+        let (Some(message), Some(stream)) = (self.responder.next_message(), self.wire.stream_mut())
         else {
             return false;
         };
@@ -215,7 +215,7 @@ impl Inner {
     ) -> bool {
         let parts = self.receive.target_parts();
         let init = parts.as_deref().unwrap_or(init);
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = self.wire.stream_mut() else {
             return false;
         };
         let owed = response.owed;
@@ -286,7 +286,7 @@ impl Inner {
         violation: Violation,
         out: &mut Outbox,
     ) {
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = self.wire.stream_mut() else {
             return;
         };
         let first = stream.state().is_open();
@@ -310,7 +310,7 @@ impl Inner {
 
     /// Drops what is being sent, except answers that must be sent before the Terminate.
     pub(super) fn keep_owed_answers(&mut self) {
-        let stream = self.stream.as_ref().filter(|s| s.owes_responses());
+        let stream = self.wire.stream().filter(|s| s.owes_responses());
         let owed = stream.map_or(0, |s| s.accounting().reads_in.len());
         self.sends.take_current();
         self.responder.keep(owed);
@@ -401,7 +401,7 @@ impl Inner {
 
     /// Keeps a request that has arrived in full, to be executed later.
     pub(super) fn defer(&mut self, delivery: &Delivery) {
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.wire.stream_mut() {
             stream.defer_request();
         }
         self.receive.defer(delivery);
@@ -421,7 +421,7 @@ impl Inner {
     /// The request that was deferred.
     pub(super) fn take_deferred(&mut self) -> Option<Box<Delivery>> {
         let delivery = self.receive.take_deferred()?;
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.wire.stream_mut() {
             stream.end_deferral();
         }
         Some(delivery)

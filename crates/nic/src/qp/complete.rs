@@ -71,7 +71,7 @@ impl Inner {
 
     /// Sends complete when the peer has acknowledged them, or already when they were sent (docs/connections.md).
     fn completion_point(&self, init: &QpInit) -> CompletionPoint {
-        let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
+        let stream = self.wire.stream().filter(|s| s.peer_caps().is_some());
         match stream {
             Some(stream) if init.personality == Personality::Roce && init.qp_type.is_reliable() => {
                 let requester = &stream.accounting().requester;
@@ -124,7 +124,7 @@ impl Inner {
         let Some(undelivered) = undelivered.filter(|_| tracked && !self.link.is_gone()) else {
             return;
         };
-        let died = self.stream.as_ref().is_some_and(|stream| {
+        let died = self.wire.stream().is_some_and(|stream| {
             let requester = &stream.accounting().requester;
             stream.state() == StreamState::Running
                 && stream.has(Features::CLOSING_ACK)
@@ -280,7 +280,7 @@ impl Inner {
     /// The request that fails is half sent, so that no answer can be sent; true if the oldest one has waited long enough. If the
     /// peer is in the same state, neither would ever get what it waits for.
     fn has_blocked_answers(&mut self, init: &QpInit) -> bool {
-        let stream = self.stream.as_ref().filter(|s| s.state().is_open());
+        let stream = self.wire.stream().filter(|s| s.state().is_open());
         let blocked = stream.is_some_and(|s| !s.can_respond());
         let until = self.now + init.transfer.memory_wait;
         blocked && !self.responder.has_begun_all() && !self.responder.waits(until)
@@ -288,7 +288,7 @@ impl Inner {
 
     /// The request that found no receive for too long fails, when everything before it has ended.
     fn fail_rnr_exceeded(&mut self, init: &QpInit, out: &mut Outbox) {
-        let stream = self.stream.as_ref().filter(|s| s.state().is_open());
+        let stream = self.wire.stream().filter(|s| s.state().is_open());
         let refused = stream.and_then(|s| s.accounting().requester.given_up());
         if refused.is_some_and(|n| self.sends.is_front_refused(n)) {
             self.cause

@@ -242,7 +242,7 @@ impl Image {
     /// Its parts fit together.
     fn is_sound(&self) -> bool {
         let (inner, limits) = (&self.inner, self.traits.limits);
-        inner.stream.is_some()
+        inner.wire.stream().is_some()
             && inner.sends.invariants()
             && inner.responder.invariants()
             && inner.sends.len() <= limits.sends
@@ -343,10 +343,10 @@ fn traits(init: &QpInit) -> Traits {
 impl Inner {
     /// Checks that it can be moved.
     fn check_migratable(&self, init: &QpInit) -> Result<(), MigrateRefusal> {
-        if self.roce.is_some() {
+        if !self.wire.is_movable() {
             return Err(MigrateRefusal::Roce);
         }
-        let open = self.stream.as_ref().is_some_and(|s| s.state().is_open());
+        let open = self.wire.stream().is_some_and(|s| s.state().is_open());
         if !open || !self.state.receives() || self.link != LinkState::Open {
             return Err(MigrateRefusal::State(self.state));
         }

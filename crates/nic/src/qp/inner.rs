@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use verbena_events::event::Outbox;
 use verbena_stream::responder::State as Responding;
 use verbena_stream::{Stream, Time};
-use verbena_wire::ext::Features;
 
 use super::QpInit;
 use super::attributes::{Attributes, Authentication};
@@ -16,10 +15,10 @@ use super::link_state::LinkState;
 use super::queue::Heads;
 use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, ReceiveState, UNTIMED};
 use super::responder::Responder;
-use super::roce::wire::RoceWire;
 use super::send_queue::SendQueue;
 use super::transmit_buffer::TransmitBuffer;
-use super::wqe::{PeerFeatures, Progress, Wqe};
+use super::wire::Wire;
+use super::wqe::{Progress, Wqe};
 use super::{ConnectionAction, TurnStatus};
 use crate::state::QpState;
 use crate::wc::Status;
@@ -51,10 +50,8 @@ pub(super) struct Inner {
     /// What is left of the connection. Not moved: only an open one is.
     #[serde(skip)]
     pub(super) link: LinkState,
-    pub(super) stream: Option<Stream>,
-    /// The machines of RoCEv2, instead of a stream. Not moved: a queue pair that has them is not migrated.
-    #[serde(skip)]
-    pub(super) roce: Option<Box<RoceWire>>,
+    /// What its messages travel on.
+    pub(super) wire: Wire,
     /// Not moved: a queue pair cannot be moved before the peer is authenticated.
     #[serde(skip)]
     pub(super) authentication: Authentication,
@@ -78,8 +75,7 @@ impl Inner {
         Inner {
             state: QpState::Reset,
             link: LinkState::default(),
-            stream: None,
-            roce: None,
+            wire: Wire::None,
             authentication: Authentication::default(),
             attributes: Attributes::default(),
             heads,
@@ -109,16 +105,6 @@ impl Inner {
         let counters = self.counters;
         *self = Inner::new(core::mem::take(&mut self.heads));
         self.counters = counters;
-    }
-
-    /// The features of the stream's peer that affect messages.
-    pub(super) fn peer_features(&self) -> PeerFeatures {
-        let roce = self.roce.is_some();
-        let has = |feature| self.stream.as_ref().is_some_and(|s| s.has(feature));
-        PeerFeatures {
-            read_v2: roce || has(Features::READ_V2),
-            send_imm: roce || has(Features::SEND_IMM),
-        }
     }
 }
 
@@ -150,6 +136,7 @@ impl Inner {
             && self.responder.invariants()
             && self.transmit.invariants()
             && self.receive.invariants()
+            && self.wire.invariants()
     }
 
     /// Takes in what was posted meanwhile.
@@ -204,17 +191,14 @@ impl Inner {
     /// The peer was told that there is no receive.
     fn refuses_requests(&self) -> bool {
         let waits = |stream: &Stream| stream.accounting().responder.state() == Responding::Waiting;
-        self.stream.as_ref().is_some_and(waits)
+        self.wire.stream().is_some_and(waits)
     }
 }
 
 /// Timers, and what the code that drives the connection must know.
 impl Inner {
     pub(super) fn deadline(&self) -> Option<Time> {
-        let rnr = match &self.roce {
-            None => self.stream.as_ref().and_then(Stream::deadline),
-            Some(roce) => roce.deadline().filter(|_| !self.state.flushes()),
-        };
+        let rnr = self.wire.deadline(self.state.flushes());
         let grace = self
             .link
             .grace_ends()
@@ -235,11 +219,14 @@ impl Inner {
 
     pub(super) fn handle_timeout(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
-        if let Some(stream) = &mut self.stream {
+        match &mut self.wire {
+            Wire::None => {}
             // The consequences follow when requests are completed.
-            stream.handle_timeout(now);
-        } else if !self.state.flushes() {
-            self.handle_roce_timeout(init, now, out);
+            Wire::Stream(stream) => {
+                stream.handle_timeout(now);
+            }
+            Wire::Roce(_) if self.state.flushes() => {}
+            Wire::Roce(_) => self.handle_roce_timeout(init, now, out),
         }
         self.check_wait_timeouts(init, now, out);
     }
@@ -285,7 +272,7 @@ impl Inner {
     pub(super) fn turn_status(&self) -> TurnStatus {
         let future = if self.link.is_severed() {
             ConnectionAction::Reset
-        } else if self.stream.is_none() || self.wants_close() {
+        } else if self.wire.stream().is_none() || self.wants_close() {
             // A queue pair that was reset has dropped its stream.
             ConnectionAction::Close
         } else {
@@ -306,7 +293,7 @@ impl Inner {
     }
 
     pub(super) fn wants_close(&self) -> bool {
-        let over = self.stream.as_ref().is_some_and(|s| !s.state().is_open());
+        let over = self.wire.stream().is_some_and(|s| !s.state().is_open());
         let closing = matches!(
             self.state,
             QpState::Closing | QpState::Terminate | QpState::Err
@@ -318,8 +305,8 @@ impl Inner {
 
     fn is_terminate_done(&self) -> bool {
         use verbena_stream::stream::State;
-        self.stream
-            .as_ref()
+        self.wire
+            .stream()
             .is_none_or(|s| s.state() != State::Failing)
     }
 }

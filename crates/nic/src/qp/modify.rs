@@ -12,6 +12,7 @@ use super::QpInit;
 use super::attributes::Authentication;
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent};
+use super::wire::Wire;
 use crate::state::{Personality, QpEvent, QpState, QpType, TransitionError};
 
 /// By the program and the connection manager.
@@ -32,6 +33,7 @@ impl Inner {
         };
         match next {
             QpState::Err => {
+                self.close_roce_responder();
                 self.cause
                     .get_or_insert_with(|| "requested by the consumer".to_owned());
                 // InfiniBand: the peer is not notified; its requests that need an answer time out.
@@ -85,7 +87,7 @@ impl Inner {
     }
 
     pub(super) fn disconnect(&mut self, init: &QpInit, out: &mut Outbox) -> Option<Vec<u8>> {
-        let connected = self.stream.is_some() || self.roce.is_some();
+        let connected = self.wire.is_connected();
         if self.link.is_retired() || !connected || self.state.flushes() {
             return None;
         }
@@ -93,6 +95,7 @@ impl Inner {
         if gently && self.modify(init, QpState::Closing, out).is_ok() {
             return None;
         }
+        self.close_roce_responder();
         let last = self.take_final_bytes(init);
         self.cause
             .get_or_insert_with(|| "the consumer disconnected".to_owned());
@@ -106,7 +109,7 @@ impl Inner {
         let next = self.state.next(init.personality, QpEvent::Connected);
         // XRC is an extension: the peer must have it.
         let suits = !init.qp_type.is_xrc() || stream.has_extensions();
-        let Some(next) = next.filter(|_| self.stream.is_none() && suits) else {
+        let Some(next) = next.filter(|_| self.wire.stream().is_none() && suits) else {
             return false;
         };
         if self.link.handle(LinkEvent::Attach) == LinkAct::Reject {
@@ -116,7 +119,10 @@ impl Inner {
         self.authentication = Authentication::Done;
         self.transmit.begin_stream();
         self.receive.begin_stream();
-        let stream = self.stream.insert(stream);
+        self.wire = Wire::Stream(stream);
+        let Some(stream) = self.wire.stream_mut() else {
+            return false;
+        };
         if let Some(retry) = self.attributes.rnr_retry {
             stream.set_rnr_retry(retry);
         }
@@ -133,14 +139,14 @@ impl Inner {
 
     /// The queue pair sends from now on; a peer that was told the number compares it (docs/extensions.md).
     fn announce_active(&mut self) {
-        if let (Some(stream), Some(psns)) = (&mut self.stream, self.attributes.psns) {
+        if let (Some(stream), Some(psns)) = (self.wire.stream_mut(), self.attributes.psns) {
             stream.announce_active(psns.send);
         }
     }
 
     /// Ends the stream with a Terminate, for a local failure.
     pub(super) fn abort(&mut self) {
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.wire.stream_mut() {
             stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
         }
     }
@@ -184,7 +190,7 @@ impl Inner {
         let unproven = matches!(self.authentication, Authentication::Expected(_));
         if unproven {
             self.authentication = Authentication::Done;
-            self.stream = None;
+            self.wire = Wire::None;
             self.receive.drop_stage();
             self.transmit.restart();
         }
@@ -217,9 +223,14 @@ impl Inner {
         if self.drop_unauthenticated() {
             return;
         }
-        if self.roce.is_some() {
-            return self.roce_disconnected(init, out);
+        match self.wire {
+            Wire::Roce(_) => self.roce_disconnected(init, out),
+            _ => self.stream_disconnected(init, reset, out),
         }
+    }
+
+    /// The same of a stream.
+    fn stream_disconnected(&mut self, init: &QpInit, reset: bool, out: &mut Outbox) {
         if reset {
             self.give_up_held_responses(init, out);
         }
@@ -228,7 +239,7 @@ impl Inner {
             self.link.handle(LinkEvent::EndBehindMessage { reset });
             return;
         }
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = self.wire.stream_mut() else {
             return;
         };
         let cut = stream.handle_eof(self.receive.stage().len()).is_err();
@@ -281,7 +292,7 @@ impl Inner {
     pub(super) fn peer_dead(&mut self, init: &QpInit, out: &mut Outbox) {
         if init.qp_type == QpType::Uc {
             // An unreliable connection does not notice; if there never was a peer, its messages are discarded.
-            if self.stream.is_none() {
+            if self.wire.stream().is_none() {
                 self.link.handle(LinkEvent::NoPeer);
             }
             return;

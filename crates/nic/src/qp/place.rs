@@ -81,7 +81,7 @@ impl Inner {
                 let place = init.tpt.place_remote(&reach).map_err(refused)?;
                 if place.is_one_touch() {
                     drop(place);
-                    let last = self.stream.as_ref().is_some_and(Stream::in_last_segment);
+                    let last = self.wire.stream().is_some_and(Stream::in_last_segment);
                     let touching = self.receive.touching();
                     return touching.grant(init, &reach, last, each).map_err(refused);
                 }
@@ -99,7 +99,7 @@ impl Inner {
             },
             Place::Sink { offset } => match self.sink() {
                 Some((at, Payload::Gather(sges))) => {
-                    let right = Right::of_sink(init, !self.peer_features().read_v2);
+                    let right = Right::of_sink(init, !self.wire.peer_features().read_v2);
                     places(init, sges, (offset, len), right, each)
                         .map(|()| None)
                         .map_err(|refusal| PlaceError::Sink(at, refusal))
@@ -111,7 +111,7 @@ impl Inner {
 
     /// The request whose response is being received, and its sink.
     fn sink(&self) -> Option<(usize, &Payload)> {
-        let head = self.stream.as_ref()?.accounting().reads_out.head()?;
+        let head = self.wire.stream()?.accounting().reads_out.head()?;
         let at = self.sends.find(head.rsn)?;
         Some((at, &self.sends[at].payload))
     }
@@ -182,7 +182,7 @@ impl Inner {
         targets: &mut Targets<'a>,
         out: &mut Outbox,
     ) -> Option<DirectRead> {
-        let run = self.stream.as_mut().and_then(Stream::pending);
+        let run = self.wire.stream_mut().and_then(Stream::pending);
         // The end of a long run, where the carrier stopped inside it, is read directly like the rest of it.
         let least = if self.receive.expects_bulk() {
             1
@@ -235,7 +235,7 @@ impl Inner {
 
     /// Tells the stream that payload was placed.
     pub(super) fn placed(&mut self, n: usize) {
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.wire.stream_mut() {
             stream.placed(n as u32);
         }
     }
@@ -257,7 +257,7 @@ impl Inner {
                 return false;
             }
         };
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = self.wire.stream_mut() else {
             return false;
         };
         // An unreliable connection silently drops a message that memory refuses; a receive that the local program
@@ -268,7 +268,7 @@ impl Inner {
             if guessed && !self.count_refusal(init, &violation, out) {
                 return false;
             }
-            if let Some(stream) = &mut self.stream {
+            if let Some(stream) = self.wire.stream_mut() {
                 stream.drop_message();
                 stream.placed(len as u32);
             }
@@ -295,7 +295,7 @@ impl Inner {
                 "the peer violated the protocol: memory refused {MAX_REFUSALS} messages, the last: {violation}"
             )
         });
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.wire.stream_mut() {
             stream.fail(*violation);
         }
         self.handle_violation(init, violation, out);
@@ -321,7 +321,7 @@ impl Inner {
 
     /// A target passed to the carrier is not mapped: its owner unmapped registered memory.
     pub(super) fn fail_unmapped_target(&mut self, init: &QpInit, out: &mut Outbox) {
-        let place = self.stream.as_mut().and_then(Stream::pending);
+        let place = self.wire.stream_mut().and_then(Stream::pending);
         let sink = self.sink().map(|(at, _)| at);
         match (place.map(|run| run.place), sink) {
             (Some(Place::Receive { .. }), _) => {

@@ -15,9 +15,7 @@ use super::inner::Inner;
 use super::memory::{access_violation, scatter};
 use super::owed::Owed;
 use super::place::Placed;
-use super::receive_state::{
-    BlockReason, Blocked, HoldCheck, MessageProgress, PeerProgress, UNTIMED,
-};
+use super::receive_state::{BlockReason, Blocked, HoldCheck, PeerProgress, UNTIMED};
 use super::target::Selected;
 use super::touch::sink_touched;
 use super::wqe::Payload;
@@ -71,7 +69,7 @@ impl Inner {
         out: &mut Outbox,
     ) -> Receiving {
         self.now = self.now.max(now);
-        if self.stream.is_none() || self.link.is_severed() {
+        if self.wire.stream().is_none() || self.link.is_severed() {
             return Receiving::Ended;
         }
         if self.receive.is_blocked() {
@@ -109,7 +107,7 @@ impl Inner {
                 direct = named.bytes;
                 if direct == 0 {
                     // A frame with a CRC is staged in any case: as much of it as there is.
-                    let summed = !self.stream.as_ref().is_some_and(Stream::reads_directly);
+                    let summed = !self.wire.stream().is_some_and(Stream::reads_directly);
                     let most = if summed { scratch.len() } else { most };
                     targets.stage(&mut scratch[..most]);
                 } else {
@@ -220,7 +218,7 @@ impl Inner {
                 }
                 continue;
             }
-            let Some(stream) = &mut self.stream else {
+            let Some(stream) = self.wire.stream_mut() else {
                 break;
             };
             let (used, step) = match stream.handle(rest, now) {
@@ -262,7 +260,7 @@ impl Inner {
     /// Takes the frame at the front of the stage if it is an expected one; returns its bytes.
     #[inline]
     fn take_predicted(&mut self, init: &QpInit, stage: &[u8], out: &mut Outbox) -> Option<usize> {
-        let foreseen = self.stream.as_ref()?.predict(stage)?;
+        let foreseen = self.wire.stream()?.predict(stage)?;
         match foreseen.kind {
             PredictedKind::Ack(_) => self.accept_predicted(&foreseen),
             // A response may still need the memory that it overwrites.
@@ -276,7 +274,7 @@ impl Inner {
     }
 
     fn accept_predicted(&mut self, foreseen: &Prediction<'_>) {
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.wire.stream_mut() {
             stream.commit_prediction(foreseen);
         }
     }
@@ -409,8 +407,8 @@ impl Inner {
         // standard peer.
         let can_resend = |caps: &Caps| caps.personality == Personality::Roce;
         let own_peer = self
-            .stream
-            .as_ref()
+            .wire
+            .stream()
             .is_some_and(|s| s.peer_caps().is_some_and(can_resend));
         if !own_peer {
             let until = now + init.transfer.receive_wait;
@@ -423,7 +421,7 @@ impl Inner {
 
     /// A message found no receive, and its sender cannot be asked to wait any longer (RFC 5040 §5.1).
     pub(super) fn no_receive(&mut self, init: &QpInit, out: &mut Outbox) {
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = self.wire.stream_mut() else {
             return;
         };
         let violation = Violation::NoReceive {
@@ -434,7 +432,7 @@ impl Inner {
     }
 
     fn answer_claim(&mut self, init: &QpInit, claim: Claim, out: &mut Outbox) -> bool {
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = self.wire.stream_mut() else {
             return false;
         };
         match stream.claim(claim) {
@@ -449,7 +447,7 @@ impl Inner {
     /// A receive was posted: a message that waits for it continues.
     pub(super) fn receive_posted(&mut self, init: &QpInit, out: &mut Outbox) {
         self.receive.hold_reservation(init, self.now);
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.wire.stream_mut() {
             stream.receive_posted();
         }
         if self.receive.blocked().is_some_and(Blocked::for_receive) {
@@ -464,14 +462,7 @@ impl Inner {
     /// Compares the progress for a receive that is held.
     pub(super) fn check_hold(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         let works = !self.state.flushes();
-        let connected = self.stream.is_some() || self.roce.is_some();
-        let message = match &self.roce {
-            Some(roce) => Some(MessageProgress::Packets(roce.executed())),
-            None => {
-                let progress = self.stream.as_ref().and_then(Stream::send_progress);
-                progress.map(MessageProgress::Stream)
-            }
-        };
+        let (connected, message) = (self.wire.is_connected(), self.wire.progress());
         let bytes_in = self.counters.bytes_in;
         match self
             .receive
@@ -488,7 +479,9 @@ impl Inner {
     fn fail_hold_expired(&mut self, init: &QpInit, before: PeerProgress, out: &mut Outbox) {
         let cause = match before {
             // Packets of an unreliable connection may be lost, and the rest of the message with them.
-            PeerProgress::Message(_) if self.roce.is_some() && init.qp_type == QpType::Uc => {
+            PeerProgress::Message(_)
+                if self.wire.roce().is_some() && init.qp_type == QpType::Uc =>
+            {
                 return self.receive.return_claimed(init, out);
             }
             PeerProgress::Message(_) => {
@@ -551,7 +544,7 @@ impl Inner {
                     if init.qp_type == QpType::Uc {
                         return self.count_refusal(init, &violation, out);
                     }
-                    if let Some(stream) = &mut self.stream {
+                    if let Some(stream) = self.wire.stream_mut() {
                         stream.fail(violation);
                     }
                     self.handle_violation(init, &violation, out);
@@ -662,7 +655,7 @@ impl Inner {
             self.fail_request(init, at, Status::LocProtErr, out);
             return false;
         }
-        let classic = !self.peer_features().read_v2;
+        let classic = !self.wire.peer_features().read_v2;
         if let Err(refusal) = sink_touched(init, &self.sends[at].payload, classic) {
             self.cause
                 .get_or_insert_with(|| format!("the sink of a read: {refusal}"));

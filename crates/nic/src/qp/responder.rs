@@ -11,7 +11,7 @@ use verbena_wire::Stag;
 
 use super::QpInit;
 use super::owed::{Owed, gather_part};
-use super::snapshot::{PART_COST, Snapshot};
+use super::snapshot::Snapshot;
 use super::transmit_buffer::TransmitBuffer;
 
 /// A read or an atomic of the peer that is executed, and whose response is not framed in full.
@@ -45,11 +45,7 @@ impl Response {
         let Some(source) = self.remaining(init, from) else {
             return true;
         };
-        let mut kept = true;
-        source.overlaps(target, |at, len| {
-            kept = kept && self.copy(&source, from, (from + at as u32, len as u32), room);
-        });
-        kept
+        self.snapshot.copy_overlap(&source, from, target, room)
     }
 
     /// Copies all bytes from `from` on; false if that takes more than `room`.
@@ -58,7 +54,7 @@ impl Response {
             return true;
         };
         let len = source.len() as u32;
-        self.copy(&source, from, (from, len), room)
+        self.snapshot.copy(&source, from, (from, len), room)
     }
 
     /// The memory of the response from `from` on. `None` if nothing is left, or if it may not be read any more: then the
@@ -66,28 +62,6 @@ impl Response {
     fn remaining<'a>(&self, init: &'a QpInit, from: u32) -> Option<Gather<'a>> {
         let len = self.owed.read_len().checked_sub(from)?;
         (len > 0).then(|| gather_part(init, &self.owed, from, len).ok())?
-    }
-
-    fn copy(
-        &mut self,
-        source: &Gather<'_>,
-        from: u32,
-        (offset, len): (u32, u32),
-        room: &mut usize,
-    ) -> bool {
-        for (at, len) in self.snapshot.missing(offset, len) {
-            let Some(left) = room.checked_sub(len as usize + PART_COST) else {
-                return false;
-            };
-            *room = left;
-            let mut bytes = Vec::with_capacity(len as usize);
-            // Memory that is not mapped is refused when the response is framed.
-            let copied = source.append_to(u64::from(at - from), len as usize, &mut bytes);
-            if copied.is_ok() {
-                self.snapshot.put(at, bytes);
-            }
-        }
-        true
     }
 }
 

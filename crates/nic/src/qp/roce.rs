@@ -4,16 +4,19 @@
 
 mod requests;
 mod responses;
+mod unsent;
 pub(super) mod wire;
 
 use verbena_events::event::{Event, Outbox};
-use verbena_roce::{Requester, Settings};
+use verbena_roce::responder::State as Responding;
+use verbena_roce::{Requester, Responder, Settings};
 use verbena_stream::Time;
 use verbena_wire::roce::{Operation, Packet, Service};
 
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent};
 use super::send::{Acks, Sending};
+use super::wire::Wire;
 use super::{Qp, QpInit};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::Status;
@@ -52,7 +55,7 @@ impl Inner {
             QpType::Uc => Service::Uc,
             _ => return false,
         };
-        let free = self.stream.is_none() && self.roce.is_none();
+        let free = !self.wire.is_connected();
         let suits = init.personality == Personality::Roce && service == settings.service;
         let next = self.state.next(init.personality, QpEvent::Connected);
         let Some(next) = next.filter(|_| free && suits) else {
@@ -65,13 +68,13 @@ impl Inner {
         self.receive.begin_stream();
         // Immediate data and atomics are part of the protocol.
         self.attributes.rfc7306 = true;
-        self.roce = Some(Box::new(RoceWire::new(settings)));
+        self.wire = Wire::Roce(Box::new(RoceWire::new(settings)));
         true
     }
 
     /// Replaces the requester of a connection that has sent nothing yet; false if it has.
     fn restart_requester(&mut self, settings: &Settings) -> bool {
-        let Some(roce) = &mut self.roce else {
+        let Some(roce) = self.wire.roce_mut() else {
             return false;
         };
         let unused = roce.reported == 0 && roce.numbers.is_empty();
@@ -83,13 +86,16 @@ impl Inner {
 
     fn handle_packet(&mut self, init: &QpInit, packet: &Packet<'_>, now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
-        if !self.state.receives() {
-            // InfiniBand: a queue pair that has failed does not answer.
-            return;
-        }
-        let Some(roce) = &mut self.roce else {
+        let Some(roce) = self.wire.roce_mut() else {
             return;
         };
+        if !self.state.receives() {
+            // InfiniBand: a queue pair that has failed does not answer.
+            if roce.responder.state() == Responding::Closed {
+                roce.responder.handle(packet);
+            }
+            return;
+        }
         self.counters.bytes_in += packet.payload.len() as u64;
         if packet.operation == Operation::CongestionNotification {
             roce.requester.handle_congestion();
@@ -124,7 +130,7 @@ impl Inner {
         out: &mut Outbox,
     ) -> Sending {
         loop {
-            if self.roce.is_none() {
+            if self.wire.roce().is_none() {
                 return Sending::Ended;
             }
             // A request first: an acknowledgement is mostly shorter, and a burst can end with a shorter packet.
@@ -155,13 +161,13 @@ impl Inner {
 
     /// An acknowledgement is all that is to be sent to the peer's requester.
     fn owes_ack_only(&self) -> bool {
-        let roce = self.roce.as_deref();
+        let roce = self.wire.roce();
         roce.is_some_and(|roce| roce.held_response.is_none() && roce.responder.owes_ack_only())
     }
 
     /// Tells the send queue which requests are complete.
     fn report_completed(&mut self) {
-        let Some(roce) = &mut self.roce else {
+        let Some(roce) = self.wire.roce_mut() else {
             return;
         };
         // An unreliable request is complete with its last packet, which may not have left yet.
@@ -186,11 +192,20 @@ impl Inner {
 
     /// Processes the timeouts of the requester.
     pub(super) fn handle_roce_timeout(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
-        let Some(roce) = &mut self.roce else {
+        let Some(roce) = self.wire.roce_mut() else {
             return;
         };
         let step = roce.requester.handle_timeout(now);
         self.finish_step(init, step, &[], out);
+    }
+
+    /// This side ends the connection. If it works, the peer may repeat what was executed, and gets its acknowledgement again.
+    pub(super) fn close_roce_responder(&mut self) {
+        let works = self.state.receives();
+        if let Some(roce) = self.wire.roce_mut().filter(|_| works) {
+            roce.responder.close();
+            roce.drop_snapshots();
+        }
     }
 
     /// The connection manager has ended the connection.
@@ -213,6 +228,29 @@ impl Qp {
     /// Sets what its requester begins with: first PSN, timeout, retries and depth. False if it has begun already.
     pub fn restart_requester(&self, settings: &Settings, out: &mut Outbox) -> bool {
         self.run_locked(out, |inner, _, _| inner.restart_requester(settings))
+    }
+
+    /// The responder of a connection that works, or that this side has ended: it answers what was executed, and nothing else. For the time
+    /// after the queue pair was destroyed.
+    pub fn closed_responder(&self) -> Option<Responder> {
+        self.lock.read(|inner| {
+            let roce = inner.wire.roce()?;
+            let was_closed = roce.responder.state() == Responding::Closed;
+            if !(inner.state.receives() || was_closed) || roce.service == Service::Uc {
+                return None;
+            }
+            let mut responder = roce.responder.clone();
+            responder.close();
+            Some(responder)
+        })
+    }
+
+    /// Packets that were sent over RoCEv2 are not acknowledged, and the peer has not asked to wait.
+    pub fn awaits_roce_ack(&self) -> bool {
+        self.lock.read(|inner| {
+            let roce = inner.wire.roce().filter(|_| sends(inner.state));
+            roce.is_some_and(|roce| roce.requester.awaits_ack())
+        })
     }
 
     /// Handles a packet of the peer for this queue pair, whose addresses and ICRC were checked. The caller calls

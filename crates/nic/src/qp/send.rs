@@ -86,7 +86,7 @@ impl Inner {
                 self.frame_acks();
             }
             let mut more = true;
-            if let Some(full) = self.stream.as_ref().and_then(Stream::full_frame_size) {
+            if let Some(full) = self.wire.stream().and_then(Stream::full_frame_size) {
                 more = self.frame_segments(init, full, out);
             } else {
                 while more && self.has_room(init) {
@@ -238,7 +238,7 @@ impl Inner {
         if begun {
             self.link.handle(LinkEvent::Sever);
         }
-        let Some(stream) = &mut self.stream else {
+        let Some(stream) = self.wire.stream_mut() else {
             return;
         };
         // Frames are missing now, so no answer may follow.
@@ -253,7 +253,7 @@ impl Inner {
 
     /// Determined without trying to send: [`SendDemand::Send`] if in doubt.
     pub(super) fn send_demand(&self) -> SendDemand {
-        let Some(stream) = &self.stream else {
+        let Some(stream) = self.wire.stream() else {
             return SendDemand::Send;
         };
         let quiet = self.state == QpState::Rts
@@ -276,7 +276,11 @@ impl Inner {
 impl Inner {
     /// Makes one more frame, or one more step towards it; false when there is nothing to do.
     fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let Some(stream) = self.stream.as_mut().filter(|_| !self.transmit.has_ended()) else {
+        let Some(stream) = self
+            .wire
+            .stream_mut()
+            .filter(|_| !self.transmit.has_ended())
+        else {
             return false;
         };
         match stream.poll_ack(false) {
@@ -318,11 +322,11 @@ impl Inner {
         if self.transmit.has_ended() {
             return;
         }
-        if let Some(Ok(ack)) = self.stream.as_mut().map(|s| s.poll_ack(true)) {
+        if let Some(Ok(ack)) = self.wire.stream_mut().map(|s| s.poll_ack(true)) {
             self.put_ack(ack);
             return;
         }
-        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
+        while let Some(frame) = self.wire.stream_mut().and_then(|s| s.poll_control(true)) {
             self.transmit.put_control(&frame);
         }
     }
@@ -337,7 +341,7 @@ impl Inner {
     #[inline]
     fn frame_short(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let wqe = self.sends.next_unbegun(self.state);
-        let (Some(wqe), Some(stream)) = (wqe, &mut self.stream) else {
+        let (Some(wqe), Some(stream)) = (wqe, self.wire.stream_mut()) else {
             return false;
         };
         let Some(message) = message_of(init, wqe) else {
@@ -394,7 +398,7 @@ impl Inner {
         if !self.register_before_send(init, at, out) {
             return self.sends.get(at).is_none_or(Wqe::is_done);
         }
-        let peer = self.peer_features();
+        let peer = self.wire.peer_features();
         if waits_for_memory(init, &self.sends[at], peer) {
             return false;
         }
@@ -402,14 +406,14 @@ impl Inner {
         if let Err(status) = started.and_then(|()| self.load_word(init, at)) {
             return self.fail_in_turn(init, at, status, out);
         }
-        if self.roce.is_some() {
+        if self.wire.roce().is_some() {
             return self.begin_message(init, at, out);
         }
         let Progress::Waiting { part } = self.sends[at].progress else {
             return false;
         };
         let message = self.sends.message(at, part, peer);
-        let (Some(message), Some(stream)) = (message, &mut self.stream) else {
+        let (Some(message), Some(stream)) = (message, self.wire.stream_mut()) else {
             return false;
         };
         let wqe = &self.sends[at];
@@ -449,7 +453,8 @@ impl Inner {
         if let Payload::Gather(sges) = &wqe.payload
             && wqe.op.has_sink()
         {
-            let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.peer_features().read_v2;
+            let classic =
+                matches!(wqe.op, SendOp::Read { .. }) && !self.wire.peer_features().read_v2;
             let right = Right::of_sink(init, classic);
             check_sink(init, sges, right).map_err(|_| Status::LocProtErr)?;
         }
@@ -483,7 +488,8 @@ impl Inner {
         mut outgoing: Outgoing,
         out: &mut Outbox,
     ) -> bool {
-        let (Some(stream), Some(at)) = (&mut self.stream, self.sends.begun().checked_sub(1)) else {
+        let (Some(stream), Some(at)) = (self.wire.stream_mut(), self.sends.begun().checked_sub(1))
+        else {
             return false;
         };
         let number = self.sends.number(at);
@@ -505,7 +511,7 @@ impl Inner {
             Ok(false) => {}
             Ok(true) => {
                 if outgoing.is_done() {
-                    let (end, peer) = (self.transmit.framed(), self.peer_features());
+                    let (end, peer) = (self.transmit.framed(), self.wire.peer_features());
                     self.sends.part_sent(end, peer);
                 } else {
                     self.sends.put_current(outgoing);
@@ -520,8 +526,8 @@ impl Inner {
         if let Some(mut outgoing) = self.sends.take_current() {
             // Tells the stream that the current message will not be finished.
             let left = self
-                .stream
-                .as_mut()
+                .wire
+                .stream_mut()
                 .and_then(|s| s.next_frame(&mut outgoing));
             debug_assert!(left.is_none(), "a refused message emits no frame");
         }
@@ -537,11 +543,11 @@ impl Inner {
         if self.link.is_severed() {
             return Vec::new();
         }
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.wire.stream_mut() {
             // Answers are not sent any more.
             stream.drop_responses();
         }
-        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
+        while let Some(frame) = self.wire.stream_mut().and_then(|s| s.poll_control(true)) {
             self.transmit.put_control(&frame);
         }
         self.announce_close();
@@ -551,7 +557,7 @@ impl Inner {
     /// Tells the peer that this side closes in good order, so that it does not take the end of the stream for the end of
     /// the process.
     fn announce_close(&mut self) {
-        if let Some(frame) = self.stream.as_mut().and_then(Stream::closing_ack) {
+        if let Some(frame) = self.wire.stream_mut().and_then(Stream::closing_ack) {
             self.transmit.put_control(&frame);
         }
     }
@@ -560,7 +566,7 @@ impl Inner {
     /// that this one closes. Repeated calls return the same bytes: the first caller that closes sends them, and nothing follows them.
     pub(super) fn closing_bytes(&mut self) -> Vec<u8> {
         // Another stream may have begun meanwhile, and continues.
-        let closes = self.stream.is_some() && self.wants_close() && !self.link.is_severed();
+        let closes = self.wire.stream().is_some() && self.wants_close() && !self.link.is_severed();
         if closes && !self.transmit.has_ended() {
             self.frame_acks();
             self.announce_close();

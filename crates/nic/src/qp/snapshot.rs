@@ -5,9 +5,11 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use verbena_mem::{Gather, Placement};
+use verbena_wire::roce::Psn;
 
 /// Memory of a part beside its bytes: its map entry and its allocation.
-pub(super) const PART_COST: usize = 64;
+const PART_COST: usize = 64;
 
 /// Parts of one response.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -23,7 +25,7 @@ impl Snapshot {
     }
 
     /// The runs of `offset..offset + len` that are not here.
-    pub(super) fn missing(&self, offset: u32, len: u32) -> SmallVec<[(u32, u32); 2]> {
+    fn missing(&self, offset: u32, len: u32) -> SmallVec<[(u32, u32); 2]> {
         let (mut at, end) = (u64::from(offset), u64::from(offset) + u64::from(len));
         let mut runs = SmallVec::new();
         for (from, to) in self.parts_in(offset, len) {
@@ -48,8 +50,47 @@ impl Snapshot {
         !self.parts.is_empty() && self.missing(offset, len).is_empty()
     }
 
+    /// Copies the bytes of `source`, the response from `from` on, that `target` overwrites; false if that takes more than `room`.
+    pub(super) fn copy_overlap(
+        &mut self,
+        source: &Gather<'_>,
+        from: u32,
+        target: &Placement<'_>,
+        room: &mut usize,
+    ) -> bool {
+        let mut kept = true;
+        source.overlaps(target, |at, len| {
+            kept = kept && self.copy(source, from, (from + at as u32, len as u32), room);
+        });
+        kept
+    }
+
+    /// Copies `len` bytes from `offset` on that are not here; `source` is the response from `from` on. False if that takes more than
+    /// `room`.
+    pub(super) fn copy(
+        &mut self,
+        source: &Gather<'_>,
+        from: u32,
+        (offset, len): (u32, u32),
+        room: &mut usize,
+    ) -> bool {
+        for (at, len) in self.missing(offset, len) {
+            let Some(left) = room.checked_sub(len as usize + PART_COST) else {
+                return false;
+            };
+            *room = left;
+            let mut bytes = Vec::with_capacity(len as usize);
+            // Memory that is not mapped is refused when the response is framed.
+            let copied = source.append_to(u64::from(at - from), len as usize, &mut bytes);
+            if copied.is_ok() {
+                self.put(at, bytes);
+            }
+        }
+        true
+    }
+
     /// Adds bytes that are not here, from `offset` on.
-    pub(super) fn put(&mut self, offset: u32, bytes: Vec<u8>) {
+    fn put(&mut self, offset: u32, bytes: Vec<u8>) {
         self.bytes += bytes.len();
         self.parts.insert(offset, bytes);
     }
@@ -90,6 +131,63 @@ impl Snapshot {
             .map(|(from, part)| (u64::from(*from), u64::from(*from) + part.len() as u64))
             .take_while(move |(from, _)| *from < end)
             .filter(move |(_, to)| *to > u64::from(offset))
+    }
+}
+
+/// Copied bytes of responses, by the PSN of the response's first packet. None is empty.
+#[derive(Debug, Default)]
+pub(super) struct Snapshots(Vec<(Psn, Snapshot)>);
+
+impl Snapshots {
+    /// The memory they hold.
+    pub(super) fn cost(&self) -> usize {
+        self.0.iter().map(|(_, snapshot)| snapshot.cost()).sum()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The responses that have one.
+    pub(super) fn reads(&self) -> impl Iterator<Item = Psn> + '_ {
+        self.0.iter().map(|(read, _)| *read)
+    }
+
+    /// Keeps those of the responses for which this is true.
+    pub(super) fn retain(&mut self, is_needed: impl Fn(Psn) -> bool) {
+        let needed = |(read, snapshot): &(Psn, Snapshot)| snapshot.cost() > 0 && is_needed(*read);
+        self.0.retain(needed);
+    }
+
+    /// Bytes of a response before `offset` have been sent; false if it has no copies.
+    pub(super) fn drop_before(&mut self, read: Psn, offset: u32) -> bool {
+        let mut all = self.0.iter_mut();
+        let found = all.find(|(of, _)| *of == read);
+        let has_copies = found.is_some();
+        if let Some((_, snapshot)) = found {
+            snapshot.drop_before(offset);
+        }
+        has_copies
+    }
+
+    /// That of a response.
+    pub(super) fn of(&self, read: Psn) -> Option<&Snapshot> {
+        let mut all = self.0.iter();
+        all.find(|(of, _)| *of == read).map(|(_, kept)| kept)
+    }
+
+    /// Lets `copy` add to that of a response.
+    pub(super) fn extend<R>(&mut self, read: Psn, copy: impl FnOnce(&mut Snapshot) -> R) -> R {
+        let at = self.0.iter().position(|(of, _)| *of == read);
+        let at = at.unwrap_or_else(|| {
+            self.0.push((read, Snapshot::default()));
+            self.0.len() - 1
+        });
+        let result = copy(&mut self.0[at].1);
+        if self.0[at].1.cost() == 0 {
+            self.0.swap_remove(at);
+        }
+        result
     }
 }
 

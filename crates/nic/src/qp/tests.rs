@@ -14,6 +14,7 @@ mod register;
 mod rnr;
 mod roce;
 mod roce_hostile;
+mod roce_order;
 mod splits;
 mod srq_hold;
 mod table;

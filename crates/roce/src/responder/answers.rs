@@ -6,7 +6,7 @@ use verbena_wire::To;
 use verbena_wire::roce::{Aeth, Nak, Operation, Packet, Psn, Reth, Syndrome};
 
 use super::resources::Resource;
-use super::{OutResponse, Responder};
+use super::{OutResponse, ReadPart, Responder, State};
 
 /// Something to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,9 +16,11 @@ pub(super) enum Response {
         syndrome: Syndrome,
         msn: u32,
     },
-    /// The response to a Read from this PSN on.
+    /// The response to a Read from PSN `first` on.
     Read {
         first: Psn,
+        /// PSN of the first packet of the whole response.
+        read: Psn,
         reth: Reth,
         msn: u32,
         sent: u32,
@@ -30,6 +32,21 @@ pub(super) enum Response {
         msn: u32,
         is_repeated: bool,
     },
+}
+
+/// What is left of the response to `reth` after `sent` packets from PSN `first` on.
+fn rest((first, read): (Psn, Psn), reth: &Reth, sent: u32, mtu: u32) -> ReadPart {
+    let offset = sent.saturating_mul(mtu);
+    let before = first.minus(read).saturating_mul(mtu);
+    ReadPart {
+        read,
+        offset: before.saturating_add(offset),
+        memory: Reth {
+            va: To::new(reth.va.get().wrapping_add(u64::from(offset))),
+            rkey: reth.rkey,
+            len: reth.len.saturating_sub(offset),
+        },
+    }
 }
 
 impl Response {
@@ -74,17 +91,17 @@ impl Responder {
     /// A packet that was executed is answered again and not executed again.
     pub(super) fn handle_repeated(&mut self, packet: &Packet<'_>) {
         match packet.operation {
+            Operation::ReadRequest(_) if self.state == State::Closed => {}
             Operation::ReadRequest(reth) => {
                 let repeated = self.resources.repeated_read(packet.psn, reth, self.mtu);
-                if let Some(msn) = repeated {
+                if let Some((again, msn)) = repeated {
                     // One response to each Read is queued at most.
-                    let range = self.resources.range_of(packet.psn);
-                    self.out.retain(|response| match response {
-                        Response::Read { first, .. } => self.resources.range_of(*first) != range,
-                        _ => true,
-                    });
+                    self.out.retain(
+                        |response| !matches!(response, Response::Read { read, .. } if *read == again),
+                    );
                     self.out.push_back(Response::Read {
                         first: packet.psn,
+                        read: again,
                         reth,
                         msn,
                         sent: 0,
@@ -159,26 +176,22 @@ impl Responder {
             }
             Response::Read {
                 first,
+                read,
                 reth,
                 msn,
                 sent,
                 ..
             } => {
                 let at = *sent;
-                let offset = at.saturating_mul(mtu);
-                let left = reth.len.saturating_sub(offset);
-                let is_last = left <= mtu;
+                let mut source = rest((*first, *read), reth, at, mtu);
+                let is_last = source.memory.len <= mtu;
+                source.memory.len = source.memory.len.min(mtu);
                 let aeth = acknowledged(*msn);
                 let operation = match (at == 0, is_last) {
                     (true, true) => Operation::ReadResponseOnly(aeth),
                     (true, false) => Operation::ReadResponseFirst(aeth),
                     (false, false) => Operation::ReadResponseMiddle,
                     (false, true) => Operation::ReadResponseLast(aeth),
-                };
-                let source = Reth {
-                    va: To::new(reth.va.get().wrapping_add(u64::from(offset))),
-                    rkey: reth.rkey,
-                    len: left.min(mtu),
                 };
                 let psn = first.plus(at);
                 *sent += 1;
@@ -193,6 +206,21 @@ impl Responder {
         self.out.pop_front();
         let packet = Packet::new(operation, self.dest_qpn, psn);
         Some(OutResponse { packet, source })
+    }
+
+    /// What queued responses to Reads have not sent yet.
+    pub fn unsent_reads(&self) -> impl Iterator<Item = ReadPart> + '_ {
+        let mtu = self.mtu.bytes();
+        self.out.iter().filter_map(move |response| match response {
+            Response::Read {
+                first,
+                read,
+                reth,
+                sent,
+                ..
+            } => Some(rest((*first, *read), reth, *sent, mtu)),
+            _ => None,
+        })
     }
 
     /// The memory of a response packet can no longer be read: the peer gets a NAK in its place, and the connection fails.

@@ -62,8 +62,8 @@ impl Resources {
         self.find(psn).map(|resource| resource.first)
     }
 
-    /// The MSN of a Read that is repeated from this PSN on; `None` if it is not a part of one that was served.
-    pub(super) fn repeated_read(&self, psn: Psn, reth: Reth, mtu: Mtu) -> Option<u32> {
+    /// The first PSN and the MSN of a Read that is repeated from this PSN on; `None` if it is not a part of one that was served.
+    pub(super) fn repeated_read(&self, psn: Psn, reth: Reth, mtu: Mtu) -> Option<(Psn, u32)> {
         let resource = self.find(psn)?;
         let Served::Read(served) = resource.answer else {
             return None;
@@ -72,7 +72,7 @@ impl Resources {
         let is_rest = reth.rkey == served.rkey
             && reth.va.get() == served.va.get().wrapping_add(offset)
             && u64::from(reth.len) + offset <= u64::from(served.len);
-        is_rest.then_some(resource.msn)
+        is_rest.then_some((resource.first, resource.msn))
     }
 
     /// The original value and the MSN of an atomic operation that is repeated.

@@ -54,12 +54,19 @@ fn states_and_events() {
     Expecting + Executed -> Expecting
     Expecting + Refused -> Refused
     Expecting + Failure -> Failed
+    Expecting + Close -> Closed
     Refused + Executed -> Expecting
     Refused + Refused -> Refused
     Refused + Failure -> Failed
+    Refused + Close -> Closed
     Failed + Executed -> Failed
     Failed + Refused -> Failed
     Failed + Failure -> Failed
+    Failed + Close -> Failed
+    Closed + Executed -> Closed
+    Closed + Refused -> Closed
+    Closed + Failure -> Closed
+    Closed + Close -> Closed
     ");
 }
 
@@ -325,4 +332,39 @@ fn unreadable_memory_ends_the_response() {
     let nak = Some(Syndrome::Nak(Nak::RemoteAccess));
     assert_eq!(answers(&mut responder), [(0x11, psn(1), nak)]);
     assert_eq!(responder.state(), State::Failed);
+}
+
+#[test]
+fn closed_connection_answers_what_was_executed() {
+    let mut responder = responder(Service::Rc);
+    let read = Operation::ReadRequest(reth(600));
+    let atomic = Operation::FetchAdd(AtomicEth {
+        va: To::new(8),
+        rkey: RKEY,
+        swap_or_add: 1,
+        compare: 0,
+    });
+    responder.handle(&packet(0, SEND, b"x"));
+    responder.accept();
+    responder.handle(&packet(1, atomic, b""));
+    responder.accept_atomic(41);
+    responder.handle(&packet(2, read, b""));
+    responder.accept();
+    responder.close();
+    // What had no need of memory is still sent.
+    let ack = Some(Syndrome::ACK);
+    let sent = answers(&mut responder);
+    assert_eq!(sent, [(0x11, psn(0), ack), (0x12, psn(1), ack)]);
+    responder.handle(&packet(0, SEND, b"x"));
+    responder.handle(&packet(1, atomic, b""));
+    responder.handle(&packet(2, read, b""));
+    let again = answers(&mut responder);
+    assert_eq!(again, [(0x11, psn(4), ack), (0x12, psn(1), ack)]);
+    // Nothing new is executed, and nothing missing is asked for.
+    for at in [5, 6, 1000] {
+        let step = responder.handle(&packet(at, SEND, b"x"));
+        assert_eq!(step, RequestStep::Nothing);
+    }
+    assert!(!responder.has_response());
+    assert_eq!(responder.state(), State::Closed);
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
+use verbena_roce::cm::Mad;
 use verbena_wire::roce::cm::CmMessage;
 use verbena_wire::roce::{MadHeader, Packet, Psn};
 
@@ -31,27 +32,44 @@ pub(crate) struct Conversation {
     pub(crate) packets: Vec<Captured>,
     /// PSN of the first request of each side.
     pub(crate) first: HashMap<Ipv4Addr, Psn>,
+    /// How often each side repeats a message that finds no receive, if the connection manager has agreed on it.
+    pub(crate) rnr_retry: HashMap<Ipv4Addr, u8>,
+}
+
+/// The packets of a capture, in its order.
+fn packets(name: &str) -> Vec<Captured> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = root.join(format!("../../tools/cli/tests/fixtures/{name}.pcap"));
+    let file = std::fs::read(path).unwrap();
+    let (mut rest, mut all) = (&file[24..], Vec::new());
+    while let Some(header) = rest.first_chunk::<16>() {
+        let len = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        let ip = &rest[16 + ETHERNET..16 + len];
+        rest = &rest[16 + len..];
+        all.push(Captured {
+            from: Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]),
+            bytes: ip[HEADERS..].to_vec(),
+        });
+    }
+    all
+}
+
+/// The messages of the connection manager in a capture, with their senders.
+pub(crate) fn messages(name: &str) -> Vec<(Ipv4Addr, Mad)> {
+    let all = packets(name).into_iter();
+    let of_qp1 = all.filter(|one| one.packet().dest_qpn.get() == MadHeader::QPN);
+    let mads = of_qp1.map(|one| (one.from, one.packet().payload.try_into().unwrap()));
+    mads.collect()
 }
 
 /// The connections of a capture. A connection ends where the connection manager begins another one; without messages of the connection manager, each
 /// pair of queue pair numbers is one.
 pub(crate) fn conversations(name: &str) -> Vec<Conversation> {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let path = root.join(format!("../../tools/cli/tests/fixtures/{name}.pcap"));
-    let file = std::fs::read(path).unwrap();
-    let mut rest = &file[24..];
     let mut all: Vec<Conversation> = Vec::new();
     let mut has_cm = false;
     let mut by_number: HashMap<u32, usize> = HashMap::new();
-    while let Some(header) = rest.first_chunk::<16>() {
-        let len = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
-        let ip = &rest[16 + ETHERNET..16 + len];
-        rest = &rest[16 + len..];
-        let from = Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]);
-        let captured = Captured {
-            from,
-            bytes: ip[HEADERS..].to_vec(),
-        };
+    for captured in packets(name) {
+        let from = captured.from;
         let packet = captured.packet();
         if packet.dest_qpn.get() == MadHeader::QPN {
             let (_, message) = CmMessage::parse(packet.payload).unwrap();
@@ -61,11 +79,13 @@ pub(crate) fn conversations(name: &str) -> Vec<Conversation> {
                     let mut new = Conversation::default();
                     // What a side asks for is where the other one begins.
                     new.first.insert(SERVER, req.starting_psn);
+                    new.rnr_retry.insert(SERVER, req.rnr_retry_count);
                     all.push(new);
                 }
                 CmMessage::Rep(rep) => {
                     let last = all.last_mut().unwrap();
                     last.first.insert(CLIENT, rep.starting_psn);
+                    last.rnr_retry.insert(CLIENT, rep.rnr_retry_count);
                 }
                 _ => {}
             }

@@ -2,5 +2,6 @@
 //! completes every request with the answers it got. The captures are described in docs/roce.md.
 
 mod capture;
+mod cm;
 mod requester;
 mod responder;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use verbena_roce::{Message, Mtu, Requester, ResponseStep, Settings};
+use verbena_roce::{Failure, Message, Mtu, Requester, ResponseStep, Settings};
 use verbena_stream::Time;
-use verbena_wire::roce::{Immediate, Operation, Psn, Qpn, Reth, Service};
+use verbena_wire::roce::{Immediate, Nak, Operation, Psn, Qpn, Reth, Service};
 
 use crate::capture::{CLIENT, Captured, Conversation, SERVER, conversations};
 
@@ -79,8 +79,8 @@ fn write(reth: Reth, immediate: Option<Immediate>, solicited: bool) -> Message {
     }
 }
 
-/// Replays one side of a connection; returns the requests that completed.
-fn replay(conversation: &Conversation, from: std::net::Ipv4Addr) -> u64 {
+/// Replays one side of a connection; returns the requests that completed, and why the next one failed.
+fn replay(conversation: &Conversation, from: std::net::Ipv4Addr) -> (u64, Option<Failure>) {
     let requests: Vec<&Captured> = conversation
         .packets
         .iter()
@@ -88,8 +88,9 @@ fn replay(conversation: &Conversation, from: std::net::Ipv4Addr) -> u64 {
         .collect();
     let (messages, opcodes) = messages(&requests);
     let Some(&(first, _)) = messages.first() else {
-        return 0;
+        return (0, None);
     };
+    let rnr_retry = conversation.rnr_retry.get(&from).copied();
     let mut requester = Requester::new(&Settings {
         service: Service::Rc,
         mtu: Mtu::B1024,
@@ -102,7 +103,7 @@ fn replay(conversation: &Conversation, from: std::net::Ipv4Addr) -> u64 {
         retry_count: 7,
         // The answers were given to a requester without a window.
         is_lossy: false,
-        rnr_retry: 7,
+        rnr_retry: rnr_retry.unwrap_or(7),
     });
     let mut waiting = messages.iter().peekable();
     let mut now = Time::ZERO;
@@ -116,7 +117,7 @@ fn replay(conversation: &Conversation, from: std::net::Ipv4Addr) -> u64 {
         } else if captured.from != from && packet.operation.is_response() {
             let step = requester.handle(&packet, now);
             if let ResponseStep::Failed(failure) = step {
-                panic!("{failure:?} at {packet}");
+                return (requester.completed(), Some(failure));
             }
         }
         while let Some(out) = requester.poll(now) {
@@ -137,7 +138,7 @@ fn replay(conversation: &Conversation, from: std::net::Ipv4Addr) -> u64 {
         messages.len() as u64,
         "{requester:?}"
     );
-    requester.completed()
+    (requester.completed(), None)
 }
 
 #[test]
@@ -152,7 +153,24 @@ fn requests_complete_with_answers_of_rxe() {
         let completed: u64 = all
             .iter()
             .flat_map(|one| [CLIENT, SERVER].map(|from| replay(one, from)))
+            .map(|(completed, failure)| {
+                assert_eq!(failure, None, "{name}");
+                completed
+            })
             .sum();
         assert!(completed >= least, "{name}: {completed}");
     }
+}
+
+/// A wrong key of a Write, of a Read, and a region without the right to be read; no receive, and one that is too short.
+#[test]
+fn requests_fail_with_the_errors_of_rxe() {
+    let failures: Vec<_> = conversations("42_rxe_errors")
+        .iter()
+        .map(|one| replay(one, CLIENT))
+        .collect();
+    let access = (0, Some(Failure::Nak(Nak::RemoteAccess)));
+    let no_receive = (0, Some(Failure::RnrRetryExceeded));
+    let too_short = (0, Some(Failure::Nak(Nak::RemoteOperational)));
+    assert_eq!(failures, [access, access, access, no_receive, too_short]);
 }

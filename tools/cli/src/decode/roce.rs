@@ -1,13 +1,14 @@
 //! The RoCEv2 packets of a capture: one record for each message, or for each packet with `--segments`. Requests are followed by their
-//! packet sequence numbers: a packet that was seen before, or that does not follow the last one, is marked, and every ICRC is
-//! checked. Messages of the connection manager are shown in words.
+//! packet sequence numbers: a packet that was seen before, that comes late, or that does not follow the last one, is marked, and every ICRC is
+//! checked. How many numbers a Read takes depends on the path MTU, which the first packet of a long message shows, or the connection
+//! manager; without either, what follows a long Read is not judged. Messages of the connection manager are shown in words.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use verbena_wire::roce::cm::{CmMessage, CmaHeader};
 use verbena_wire::roce::{
-    ICRC_LEN, MadHeader, Operation, Packet, Psn, Service, Syndrome, Tail, icrc,
+    ICRC_LEN, MadHeader, Nak, Operation, Packet, Psn, Service, Syndrome, Tail, icrc,
 };
 
 use super::Options;
@@ -18,6 +19,10 @@ use super::segment::RoceDatagram;
 const MAX_CONNECTIONS: usize = 1 << 16;
 /// The newest directions between two hosts among which the other direction of a connection is looked for.
 const MAX_UNPAIRED: usize = 1024;
+/// Runs of missing packets that are remembered for one direction; the oldest is forgotten for a new one.
+const MAX_GAPS: usize = 64;
+/// The shortest path MTU.
+const MIN_MTU: u32 = 256;
 /// Payload bytes that `--verbose` shows.
 const SHOWN: usize = 16;
 
@@ -31,10 +36,12 @@ pub struct RoceCounters {
     pub packets: u64,
     /// Connections, datagrams to one queue pair, and the connection managers of two hosts.
     pub flows: u64,
-    /// Packets that had been seen before.
+    /// Packets that had been seen before, or that the receiver asked for again.
     pub repeated: u64,
-    /// Packets that did not follow the last one.
+    /// Packets that came behind later ones.
     pub out_of_order: u64,
+    /// Packets before which others are missing.
+    pub gaps: u64,
     /// NAKs, those of receivers that were not ready included.
     pub naks: u64,
     /// Packets with a wrong ICRC.
@@ -50,13 +57,93 @@ struct Assembly {
     len: u64,
 }
 
+/// Where a request belongs among those of its direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Behind the newest one, as far as is known.
+    Next,
+    /// So many packets after that.
+    Behind(u32),
+    /// It fills a gap.
+    Late,
+    /// It was seen before.
+    Seen,
+}
+
+/// The packet sequence numbers of the requests of one direction.
+#[derive(Debug, Clone, Default)]
+struct Requests {
+    /// The newest one: its PSN, and the bytes it asks for if it is a Read.
+    newest: Option<(Psn, Option<u32>)>,
+    /// PSNs before it that were not seen, as first and end of each run.
+    missing: VecDeque<(Psn, Psn)>,
+}
+
+impl Requests {
+    /// The PSN behind the newest request; `None` if that depends on an unknown path MTU.
+    fn end(&self, mtu: Option<u32>) -> Option<Psn> {
+        let (psn, read) = self.newest?;
+        let psns = match (read, mtu) {
+            (Some(len), None) if len > MIN_MTU => return None,
+            (Some(len), mtu) => len.div_ceil(mtu.unwrap_or(MIN_MTU)).max(1),
+            (None, _) => 1,
+        };
+        Some(psn.plus(psns))
+    }
+
+    fn place(&mut self, packet: &Packet<'_>, mtu: Option<u32>) -> Place {
+        let psn = packet.psn;
+        let read = match packet.operation {
+            Operation::ReadRequest(reth) => Some(reth.len),
+            _ => None,
+        };
+        let end = self.end(mtu);
+        let is_new = match (self.newest, end) {
+            (None, _) => true,
+            (Some(_), Some(end)) => !psn.is_before(end),
+            (Some((newest, _)), None) => newest.is_before(psn),
+        };
+        if !is_new {
+            return match self.fill(psn) {
+                true => Place::Late,
+                false => Place::Seen,
+            };
+        }
+        self.newest = Some((psn, read));
+        match end.filter(|end| *end != psn) {
+            None => Place::Next,
+            Some(end) => {
+                self.missing.push_back((end, psn));
+                if self.missing.len() > MAX_GAPS {
+                    self.missing.pop_front();
+                }
+                Place::Behind(psn.minus(end))
+            }
+        }
+    }
+
+    /// Removes this PSN from those that are missing; false if it is none.
+    fn fill(&mut self, psn: Psn) -> bool {
+        let is_in = |(first, end): &(Psn, Psn)| !psn.is_before(*first) && psn.is_before(*end);
+        let Some(at) = self.missing.iter().position(is_in) else {
+            return false;
+        };
+        if let Some((first, end)) = self.missing.remove(at) {
+            let rest = [(first, psn), (psn.plus(1), end)];
+            for run in rest.into_iter().filter(|(first, end)| first != end) {
+                self.missing.push_back(run);
+            }
+        }
+        true
+    }
+}
+
 /// One direction of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Direction {
     stream: usize,
     dir: Dir,
-    /// PSN of the next request.
-    next: Option<Psn>,
+    requests: Requests,
     message: Assembly,
     response: Assembly,
 }
@@ -67,6 +154,14 @@ pub struct RoceTable {
     directions: HashMap<Key, Direction>,
     /// Queue pairs to which the first of these hosts sends, and whose other direction is not known; the newest last.
     unpaired: HashMap<(IpAddr, IpAddr), VecDeque<u32>>,
+    /// The path MTU by stream, as far as it is known.
+    mtus: HashMap<usize, u32>,
+    /// Queue pair number and path MTU that a REQ names, by its sender and identifier.
+    asked: HashMap<(IpAddr, u32), (u32, u32)>,
+    /// The path MTU of directions that the connection manager has made, and that have had no packet.
+    agreed: HashMap<Key, u32>,
+    /// The packet that the receiver of a direction asked for again, by stream and direction.
+    asked_again: HashMap<(usize, usize), Psn>,
     /// Its counters.
     pub counters: RoceCounters,
 }
@@ -93,6 +188,7 @@ impl RoceTable {
         let covered = datagram.payload.get(..covered).unwrap_or_default();
         let icrc_ok = icrc(datagram.headers, covered) == sum;
         self.counters.bad_icrc += u64::from(!icrc_ok);
+        self.learn_mtu(datagram, direction.stream, &packet);
         let note = self.sequence(&mut direction, &packet);
         let nak = packet.operation.aeth().map(|aeth| aeth.syndrome);
         self.counters.naks += u64::from(!matches!(nak, None | Some(Syndrome::Ack { .. })));
@@ -130,7 +226,7 @@ impl RoceTable {
     ) -> Option<(Key, Direction)> {
         let key = (datagram.from, datagram.to, packet.dest_qpn.get());
         if let Some(direction) = self.directions.get(&key) {
-            return Some((key, *direction));
+            return Some((key, direction.clone()));
         }
         if self.directions.len() >= MAX_CONNECTIONS {
             return None;
@@ -150,10 +246,13 @@ impl RoceTable {
                 (stream, Dir::ToResponder)
             }
         };
+        if let Some(mtu) = self.agreed.remove(&key) {
+            self.mtus.insert(stream, mtu);
+        }
         let direction = Direction {
             stream,
             dir,
-            next: None,
+            requests: Requests::default(),
             message: Assembly::default(),
             response: Assembly::default(),
         };
@@ -175,7 +274,8 @@ impl RoceTable {
         let distance = |qpn: u32| match is_cm {
             true => (qpn == MadHeader::QPN).then_some(0),
             false => {
-                let next = of(qpn)?.next?;
+                // With the longest response that may be.
+                let next = of(qpn)?.requests.end(Some(MIN_MTU))?;
                 packet.psn.is_before(next).then(|| next.minus(packet.psn))
             }
         };
@@ -186,35 +286,84 @@ impl RoceTable {
         Some((direction.stream, direction.dir))
     }
 
+    /// The path MTU of a connection: every packet of a message but the last has it, and a REQ names it.
+    fn learn_mtu(&mut self, datagram: &RoceDatagram<'_>, stream: usize, packet: &Packet<'_>) {
+        use Operation as Op;
+        match packet.operation {
+            Op::SendFirst(_)
+            | Op::SendMiddle(_)
+            | Op::WriteFirst(..)
+            | Op::WriteMiddle(_)
+            | Op::ReadResponseFirst(_)
+            | Op::ReadResponseMiddle => {
+                let len = packet.payload.len() as u32;
+                let mtu = self.mtus.entry(stream).or_insert(len);
+                *mtu = (*mtu).max(len);
+            }
+            Op::Datagram(..) if packet.dest_qpn.get() == MadHeader::QPN => {
+                self.learn_agreed_mtu(datagram, packet);
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_agreed_mtu(&mut self, datagram: &RoceDatagram<'_>, packet: &Packet<'_>) {
+        let (from, to) = (datagram.from, datagram.to);
+        match CmMessage::parse(packet.payload) {
+            Ok((_, CmMessage::Req(req))) if matches!(req.mtu, 1..=5) => {
+                let asked = (req.qpn.get(), 128 << req.mtu);
+                if self.asked.len() < MAX_CONNECTIONS {
+                    self.asked.insert((from, req.local_id), asked);
+                }
+            }
+            Ok((_, CmMessage::Rep(rep))) => {
+                if let Some((qpn, mtu)) = self.asked.remove(&(to, rep.remote_id))
+                    && self.agreed.len() < MAX_CONNECTIONS
+                {
+                    self.agreed.insert((to, from, rep.qpn.get()), mtu);
+                    self.agreed.insert((from, to, qpn), mtu);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Follows the packet sequence numbers of requests; returns what is unusual.
     fn sequence(&mut self, direction: &mut Direction, packet: &Packet<'_>) -> Option<String> {
         let is_connected = packet.operation.opcode() < 0x60;
-        if packet.operation.is_response() || !is_connected {
+        if packet.operation.is_response() {
+            let syndrome = packet.operation.aeth().map(|aeth| aeth.syndrome);
+            if syndrome == Some(Syndrome::Nak(Nak::PsnSequence)) {
+                let asked = (direction.stream, direction.dir.reverse().index());
+                self.asked_again.insert(asked, packet.psn);
+            }
             return None;
         }
-        let end = packet.psn.plus(psns(packet));
-        let expected = direction.next.unwrap_or(packet.psn);
-        if packet.psn == expected {
-            direction.next = Some(end);
+        if !is_connected {
             return None;
         }
-        if packet.psn.is_before(expected) {
-            self.counters.repeated += 1;
-            return Some("repeated".to_owned());
+        let this = (direction.stream, direction.dir.index());
+        let mtu = self.mtus.get(&direction.stream).copied();
+        let place = direction.requests.place(packet, mtu);
+        let asked = self.asked_again.get(&this);
+        let was_asked = asked.is_some_and(|from| !packet.psn.is_before(*from));
+        match place {
+            Place::Next => None,
+            Place::Behind(missing) => {
+                self.counters.gaps += 1;
+                self.asked_again.remove(&this);
+                let packets = if missing == 1 { "packet" } else { "packets" };
+                Some(format!("{missing} {packets} missing before it"))
+            }
+            Place::Late if !was_asked => {
+                self.counters.out_of_order += 1;
+                Some("out of order".to_owned())
+            }
+            Place::Late | Place::Seen => {
+                self.counters.repeated += 1;
+                Some("repeated".to_owned())
+            }
         }
-        self.counters.out_of_order += 1;
-        direction.next = Some(end);
-        let missing = packet.psn.minus(expected);
-        Some(format!("{missing} packets missing before it"))
-    }
-}
-
-/// Packet sequence numbers that a request takes. A Read takes as many as its response has packets, which depends on the path MTU: 1024 is assumed,
-/// as most have it.
-fn psns(packet: &Packet<'_>) -> u32 {
-    match packet.operation {
-        Operation::ReadRequest(reth) => reth.len.div_ceil(1024).max(1),
-        _ => 1,
     }
 }
 

@@ -218,6 +218,7 @@ impl fmt::Display for CaptureCounters {
             for (count, what) in [
                 (roce.repeated, "repeated"),
                 (roce.out_of_order, "out of order"),
+                (roce.gaps, "behind missing packets"),
                 (roce.naks, "refused by NAK"),
                 (roce.bad_icrc, "with a wrong ICRC"),
                 (roce.unreadable, "unreadable"),

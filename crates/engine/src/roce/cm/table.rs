@@ -30,6 +30,10 @@ const CLOSED_LIFETIME: Duration = Duration::from_secs(10);
 const MAX_CLOSED: usize = 1024;
 /// Calls that wait for the shard, of those that any peer can cause; peers repeat what is dropped.
 const MAX_ACTIONS: usize = 4096;
+/// The confirmation of a connection's end waits for acknowledgements of what this side has sent: how long until it looks again, and how often it
+/// does. The peer may exit with the confirmation, and acknowledges what is repeated until then.
+const PARTING_CHECK: Duration = Duration::from_millis(2);
+const PARTING_CHECKS: u32 = 150;
 /// One source may have this part of the requests that are not established.
 const SOURCE_SHARE: usize = 4;
 
@@ -127,6 +131,14 @@ enum Role {
     Closed,
 }
 
+/// The peer has ended a connection whose queue pair has sent requests that are not acknowledged. They are repeated, and the end is reported,
+/// when this is over.
+struct Parting {
+    qp: Weak<Qp>,
+    check: Time,
+    checks_left: u32,
+}
+
 /// One identifier.
 struct Entry {
     id: CommunicationId,
@@ -144,6 +156,8 @@ struct Entry {
     holds: bool,
     /// Its place among the requests that are not established.
     place: Option<u64>,
+    /// Its messages wait for acknowledgements.
+    parting: Option<Parting>,
 }
 
 impl Entry {
@@ -159,6 +173,7 @@ impl Entry {
             timer: None,
             holds: false,
             place: None,
+            parting: None,
         }
     }
 
@@ -176,7 +191,7 @@ impl Entry {
     }
 
     fn flush(&mut self, outgoing: &mut Vec<Outgoing>) {
-        if self.holds {
+        if self.holds || self.parting.is_some() {
             return;
         }
         if let Some(mad) = self.id.poll() {
@@ -186,6 +201,32 @@ impl Entry {
                 mad: Box::new(mad),
             });
         }
+    }
+
+    /// The peer ends the connection: its confirmation waits until what this side has sent is acknowledged.
+    fn part(&mut self, now: Time) {
+        let Role::Connected { qp } = &self.role else {
+            return;
+        };
+        if qp.upgrade().is_some_and(|qp| qp.awaits_roce_ack()) {
+            self.parting = Some(Parting {
+                qp: qp.clone(),
+                check: now + PARTING_CHECK,
+                checks_left: PARTING_CHECKS,
+            });
+        }
+    }
+
+    /// Looks whether the confirmation still waits; `None` if it did not until now, and otherwise the queue pair if it no longer does.
+    fn check_parting(&mut self, now: Time) -> Option<Option<Weak<Qp>>> {
+        let parting = self.parting.as_mut().filter(|p| p.check <= now)?;
+        let waits = parting.qp.upgrade().is_some_and(|qp| qp.awaits_roce_ack());
+        parting.check = now + PARTING_CHECK;
+        parting.checks_left -= 1;
+        if waits && parting.checks_left > 0 {
+            return Some(None);
+        }
+        Some(self.parting.take().map(|parting| parting.qp))
     }
 
     fn disconnect(&mut self, now: Time) -> bool {
@@ -282,10 +323,14 @@ impl Table {
     /// This identifier is the queue pair's from now on: the end of an earlier connection is not reported to it.
     fn set_qp(&mut self, number: u32, local_id: u32) {
         let before = self.by_qp.insert(number, local_id);
-        if let Some(entry) = before.and_then(|before| self.ids.get_mut(&before))
-            && let Role::Closing { qp } = &mut entry.role
-        {
+        let Some(entry) = before.and_then(|before| self.ids.get_mut(&before)) else {
+            return;
+        };
+        if let Role::Closing { qp } = &mut entry.role {
             *qp = Weak::new();
+        }
+        if let Some(parting) = &mut entry.parting {
+            parting.qp = Weak::new();
         }
     }
 
@@ -366,6 +411,9 @@ impl Table {
             return false;
         }
         let local_id = entry.id.local_id();
+        if let (CmMessage::Dreq(_), Some(entry)) = (message, self.ids.get_mut(&local_id)) {
+            entry.part(now);
+        }
         self.step(local_id, now, |id| id.handle(message, transaction, now));
         true
     }
@@ -397,6 +445,16 @@ impl Table {
                 continue;
             };
             entry.timer = None;
+            if let Some(over) = entry.check_parting(now) {
+                if let Some(qp) = over {
+                    entry.flush(&mut self.outgoing);
+                    self.forget_qp(local_id);
+                    let by_peer = true;
+                    self.actions.push_back(Action::Ended { qp, by_peer });
+                }
+                self.schedule(local_id);
+                continue;
+            }
             if entry.limit.take_if(|limit| *limit <= now).is_none() {
                 self.step(local_id, now, |id| id.handle_timeout(now));
                 continue;
@@ -500,7 +558,8 @@ impl Table {
             Role::Closing { qp } => Some((qp, false)),
             Role::Deciding(_) | Role::Closed => None,
         };
-        if let Some((qp, by_peer)) = ended {
+        // Behind the acknowledgements, if the connection waits for them.
+        if let Some((qp, by_peer)) = ended.filter(|_| entry.parting.is_none()) {
             self.actions.push_back(Action::Ended { qp, by_peer });
         }
         self.close(local_id, now);
@@ -680,6 +739,11 @@ impl Table {
     /// The engine stops: every connection is ended with one DREQ, and the calls that are still owed are returned.
     pub(super) fn stop(&mut self, now: Time) -> Vec<Done> {
         self.disconnect_all(now);
+        for entry in self.ids.values_mut() {
+            if entry.parting.take().is_some() {
+                entry.flush(&mut self.outgoing);
+            }
+        }
         let actions = core::mem::take(&mut self.actions).into_iter();
         let owed = actions.filter_map(|action| match action {
             Action::Report { done, .. } => Some(done),
@@ -700,10 +764,8 @@ impl Table {
         };
         entry.holds = false;
         entry.limit = Some(now + CLOSED_LIFETIME);
-        if let Some((_, number)) = entry.qp
-            && self.by_qp.get(&number) == Some(&local_id)
-        {
-            self.by_qp.remove(&number);
+        if entry.parting.is_none() {
+            self.forget_qp(local_id);
         }
         self.closed.push_back(local_id);
         while self.closed.len() > MAX_CLOSED {
@@ -713,8 +775,22 @@ impl Table {
         }
     }
 
+    /// The queue pair of this identifier has it no longer.
+    fn forget_qp(&mut self, local_id: u32) {
+        if let Some((_, number)) = self.ids.get(&local_id).and_then(|entry| entry.qp)
+            && self.by_qp.get(&number) == Some(&local_id)
+        {
+            self.by_qp.remove(&number);
+        }
+    }
+
     fn remove(&mut self, local_id: u32) {
-        if let Some(entry) = self.ids.remove(&local_id) {
+        self.forget_qp(local_id);
+        if let Some(mut entry) = self.ids.remove(&local_id) {
+            if let Some(Parting { qp, .. }) = entry.parting.take() {
+                let by_peer = true;
+                self.actions.push_back(Action::Ended { qp, by_peer });
+            }
             if let Some(timer) = entry.timer {
                 self.timers.remove(&(timer, local_id));
             }
@@ -744,10 +820,9 @@ impl Table {
         let Some(entry) = self.ids.get_mut(&local_id) else {
             return;
         };
-        let next = match (entry.id.deadline(), entry.limit) {
-            (Some(repeat), Some(limit)) => Some(repeat.min(limit)),
-            (repeat, limit) => repeat.or(limit),
-        };
+        let check = entry.parting.as_ref().map(|parting| parting.check);
+        let all = [entry.id.deadline(), entry.limit, check];
+        let next = all.into_iter().flatten().min();
         if next == entry.timer {
             return;
         }

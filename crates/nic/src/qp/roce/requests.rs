@@ -25,7 +25,7 @@ impl Inner {
     /// Begins the next request when the packets of those before it were sent.
     pub(super) fn begin_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let sent_all = |roce: &RoceWire| !roce.requester.has_unsent();
-        self.roce.as_deref().is_some_and(sent_all) && self.begin_request(init, out)
+        self.wire.roce().is_some_and(sent_all) && self.begin_request(init, out)
     }
 
     /// Begins the request at this position, which was checked; false if nothing was done.
@@ -38,7 +38,7 @@ impl Inner {
         let Some(message) = message_of(&self.sends[at]) else {
             return self.fail_in_turn(init, at, Status::LocQpOpErr, out);
         };
-        let Some(roce) = &mut self.roce else {
+        let Some(roce) = self.wire.roce_mut() else {
             return false;
         };
         match roce.requester.begin(message) {
@@ -64,7 +64,7 @@ impl Inner {
         sender: &mut impl PacketSender,
         out: &mut Outbox,
     ) -> Step {
-        let Some(roce) = self.roce.as_deref_mut().filter(|_| sends(self.state)) else {
+        let Some(roce) = self.wire.roce_mut().filter(|_| sends(self.state)) else {
             return Step::Nothing;
         };
         let held = roce.held_request.take();
@@ -106,7 +106,7 @@ impl Inner {
         now: Time,
         out: &mut Outbox,
     ) {
-        let Some(roce) = self.roce.as_deref_mut().filter(|_| sends(self.state)) else {
+        let Some(roce) = self.wire.roce_mut().filter(|_| sends(self.state)) else {
             return;
         };
         let before = roce.requester.counters().rnr_naks;
@@ -147,7 +147,7 @@ impl Inner {
         bytes: &[u8],
         out: &mut Outbox,
     ) {
-        let number = self.roce.as_ref().and_then(|roce| roce.number_of(request));
+        let number = self.wire.roce().and_then(|roce| roce.number_of(request));
         let at = number.map_or(usize::MAX, |number| self.sends.position(number));
         let Some(wqe) = self.sends.get(at) else {
             return;

@@ -1,10 +1,11 @@
 //! The peer's requests over RoCEv2: each packet is executed, or refused with a NAK, before the next is looked at.
 //! Rights are checked for every packet (M6, M7). A request that needs memory which is still being registered (V5), or a receive, is refused as
-//! not ready, and the peer repeats it; an unreliable connection drops it. Memory of a read is looked up again for every packet of the response.
+//! not ready, and the peer repeats it; an unreliable connection drops it. Memory of a read is looked up again for every packet of the response,
+//! and what a later request changes before that is copied ([`super::unsent`]).
 
 use verbena_events::event::{Event, Outbox};
-use verbena_mem::{Access, MemAccess, Refusal, atomic};
-use verbena_roce::responder::{Atomic, SendEnd, Violation as Breach, WriteEnd};
+use verbena_mem::{Access, MemAccess, Placement, Refusal, atomic};
+use verbena_roce::responder::{Atomic, ReadPart, SendEnd, Violation as Breach, WriteEnd};
 use verbena_roce::{Refusal as Denial, RequestStep};
 use verbena_stream::Violation;
 use verbena_wire::rdmap::{AtomicOp, Opcode};
@@ -15,6 +16,7 @@ use super::super::QpInit;
 use super::super::inner::Inner;
 use super::super::memory::{Right, access_violation, places};
 use super::super::owed::read_access;
+use super::super::snapshot::Snapshots;
 use super::{PacketSender, Step};
 use crate::srq::Srq;
 use crate::state::{QpEvent, QpType};
@@ -25,6 +27,8 @@ use crate::wc::{Wc, WcOp};
 enum Unexecuted {
     /// A receive or memory is not there yet.
     NotReady,
+    /// Unsent responses need what it would change, and there is no room for a copy.
+    ResponsesFirst,
     /// The peer may not do this.
     Violation(Nak, Violation),
 }
@@ -66,7 +70,7 @@ enum Executed {
 /// Requests that arrive.
 impl Inner {
     pub(super) fn handle_request(&mut self, init: &QpInit, packet: &Packet<'_>, out: &mut Outbox) {
-        let Some(roce) = &mut self.roce else {
+        let Some(roce) = self.wire.roce_mut() else {
             return;
         };
         let executed = match roce.responder.handle(packet) {
@@ -86,7 +90,7 @@ impl Inner {
             RequestStep::Read(reth) => self.check_read_of_peer(init, reth),
             RequestStep::Atomic(atomic) => self.execute_atomic(init, atomic),
         };
-        let Some(roce) = &mut self.roce else {
+        let Some(roce) = self.wire.roce_mut() else {
             return;
         };
         match executed {
@@ -99,11 +103,15 @@ impl Inner {
             }
             Err(why) => self.refuse_packet(init, why, out),
         }
+        // An answer that the peer no longer waits for is not sent.
+        if let Some(roce) = self.wire.roce_mut() {
+            roce.drop_snapshots();
+        }
     }
 
     fn refuse_packet(&mut self, init: &QpInit, why: Unexecuted, out: &mut Outbox) {
         let timer = self.attributes.rnr_timer;
-        let Some(roce) = &mut self.roce else {
+        let Some(roce) = self.wire.roce_mut() else {
             return;
         };
         match why {
@@ -114,6 +122,7 @@ impl Inner {
                 }
                 self.return_unused(init, out);
             }
+            Unexecuted::ResponsesFirst => roce.responder.refuse(Denial::ResponsesFirst),
             Unexecuted::Violation(nak, violation) => {
                 roce.responder.refuse(Denial::Nak(nak));
                 // An unreliable connection drops what memory refuses, and its peer may not try STags until one is right. Local receives with
@@ -168,6 +177,7 @@ impl Inner {
         if is_first && !self.claim_receive(init, out) {
             return Err(Unexecuted::NotReady);
         }
+        self.preserve_receive_part(init, offset, payload)?;
         self.fill_receive(init, offset, payload)?;
         let Some(end) = end else {
             return Ok(Executed::Packet);
@@ -178,6 +188,11 @@ impl Inner {
             Tail::Invalidate(rkey) => (None, Some(rkey)),
         };
         if let Some(stag) = invalidate {
+            if let Some(roce) = self.wire.roce_mut()
+                && !roce.preserve_entry(init, stag)
+            {
+                return Err(Unexecuted::ResponsesFirst);
+            }
             let refused = |r: Refusal| Unexecuted::of(Opcode::SendInv, stag, &r);
             init.tpt
                 .invalidate_remote(stag, init.pd, init.number)
@@ -186,6 +201,35 @@ impl Inner {
         let wc = self.message_wc(init, WcOp::Receive, end.len, immediate, end.solicited);
         let invalidated = invalidate;
         Ok(Executed::Message(Wc { invalidated, ..wc }))
+    }
+
+    /// Responses keep a copy of what is about to be placed into the receive.
+    fn preserve_receive_part(
+        &mut self,
+        init: &QpInit,
+        offset: u32,
+        payload: &[u8],
+    ) -> Result<(), Unexecuted> {
+        let (Some(roce), Some(receive)) = (self.wire.roce_mut(), self.receive.claimed()) else {
+            return Ok(());
+        };
+        if !roce.has_unsent_reads() {
+            return Ok(());
+        }
+        let (range, mut kept) = ((offset, payload.len() as u32), true);
+        // A refusal is handled where the bytes are placed.
+        let _ = places(init, &receive.scatter, range, Right::Local, |target| {
+            kept = roce.preserve(init, &target);
+            kept
+        });
+        kept.then_some(()).ok_or(Unexecuted::ResponsesFirst)
+    }
+
+    /// Responses keep a copy of what is about to be changed.
+    fn preserve_unsent(&mut self, init: &QpInit, target: &Placement<'_>) -> Result<(), Unexecuted> {
+        let roce = self.wire.roce_mut();
+        let kept = roce.is_none_or(|roce| roce.preserve(init, target));
+        kept.then_some(()).ok_or(Unexecuted::ResponsesFirst)
     }
 
     /// Places payload into the receive that the message has taken.
@@ -253,6 +297,7 @@ impl Inner {
         if !payload.is_empty() {
             let reach = access(va, payload.len() as u32);
             let place = init.tpt.place_remote(&reach).map_err(refused)?;
+            self.preserve_unsent(init, &place)?;
             let mut copied = Ok(0);
             if place.is_one_touch() {
                 drop(place);
@@ -314,7 +359,7 @@ impl Inner {
         Ok(Executed::Packet)
     }
 
-    fn execute_atomic(&self, init: &QpInit, request: Atomic) -> Result<Executed, Unexecuted> {
+    fn execute_atomic(&mut self, init: &QpInit, request: Atomic) -> Result<Executed, Unexecuted> {
         let opcode = Opcode::AtomicRequest;
         if !self.attributes.enabled.atomic {
             return Err(Unexecuted::not_enabled(opcode));
@@ -344,6 +389,7 @@ impl Inner {
             needs: Access::REMOTE_ATOMIC,
         };
         let place = init.tpt.place_remote(&reach).map_err(refused)?;
+        self.preserve_unsent(init, &place)?;
         let original = if place.is_one_touch() {
             if !atomic::is_aligned(&place) {
                 return Err(unaligned(va));
@@ -377,37 +423,36 @@ impl Inner {
         sender: &mut impl PacketSender,
         out: &mut Outbox,
     ) -> Step {
-        let Some(roce) = &mut self.roce else {
+        let Some(roce) = self.wire.roce_mut() else {
             return Step::Nothing;
         };
         let held = roce.held_response.take();
         let Some(response) = held.or_else(|| roce.responder.poll()) else {
             return Step::Nothing;
         };
-        let source = response.source.filter(|reth| reth.len > 0);
+        let source = response.source.filter(|part| part.memory.len > 0);
         if source.is_some() && !self.state.receives() {
             // Its memory may be gone with the queue pair's other resources.
+            roce.drop_snapshots();
             return Step::Done;
         }
-        let len = source.map_or(0, |reth| reth.len as usize);
+        let len = source.map_or(0, |part| part.memory.len as usize);
+        let snapshots = &roce.snapshots;
         let put = sender.put(response.packet.len_with(len), |packet| {
             response.packet.emit_headers(len, packet);
-            let Some(reth) = source else {
-                return Ok(());
-            };
-            let reach = read_access(init, reth.rkey, reth.va.get(), reth.len);
-            let refused = |refusal| access_violation(Opcode::ReadRequest, reth.rkey, &refusal);
-            let gather = init.tpt.gather_remote(&reach).map_err(refused)?;
-            let copied = gather.append_to(0, len, packet);
-            copied.map_err(|lost| refused(Refusal::from(lost)))?;
-            packet.resize(packet.len() + pad_of(len), 0);
-            Ok(())
+            source.map_or(Ok(()), |part| write_payload(init, snapshots, &part, packet))
         });
         match put {
-            Some(Ok(())) => self.counters.bytes_out += len as u64,
+            Some(Ok(())) => {
+                self.counters.bytes_out += len as u64;
+                if let Some(part) = source {
+                    roce.handle_read_sent(&part);
+                }
+            }
             Some(Err(violation)) => {
                 roce.responder
                     .fail_read(response.packet.psn, Nak::RemoteAccess);
+                roce.drop_snapshots();
                 self.handle_violation(init, &violation, out);
             }
             None => {
@@ -417,4 +462,31 @@ impl Inner {
         }
         Step::Done
     }
+}
+
+/// Appends the payload of a response packet, up to and including its pad.
+fn write_payload(
+    init: &QpInit,
+    snapshots: &Snapshots,
+    part: &ReadPart,
+    packet: &mut Vec<u8>,
+) -> Result<(), Violation> {
+    let (memory, begin) = (part.memory, packet.len());
+    let len = memory.len as usize;
+    let copies = snapshots.of(part.read);
+    if copies.is_some_and(|copies| copies.has_all(part.offset, memory.len)) {
+        // Its memory may have been invalidated by the peer.
+        packet.resize(begin + len, 0);
+    } else {
+        let reach = read_access(init, memory.rkey, memory.va.get(), memory.len);
+        let refused = |refusal| access_violation(Opcode::ReadRequest, memory.rkey, &refusal);
+        let gather = init.tpt.gather_remote(&reach).map_err(refused)?;
+        let copied = gather.append_to(0, len, packet);
+        copied.map_err(|lost| refused(Refusal::from(lost)))?;
+    }
+    if let Some(copies) = copies {
+        copies.overlay(part.offset, &mut packet[begin..]);
+    }
+    packet.resize(packet.len() + pad_of(len), 0);
+    Ok(())
 }

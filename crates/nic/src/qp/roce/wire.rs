@@ -9,6 +9,8 @@ use verbena_roce::{Requester, Responder, Settings};
 use verbena_stream::Time;
 use verbena_wire::roce::Service;
 
+use super::super::snapshot::Snapshots;
+
 /// The machines of a connection.
 #[derive(Debug)]
 pub(in super::super) struct RoceWire {
@@ -22,6 +24,8 @@ pub(in super::super) struct RoceWire {
     /// Packets that found no room.
     pub(super) held_request: Option<OutRequest>,
     pub(super) held_response: Option<OutResponse>,
+    /// Bytes of responses that later requests have changed since.
+    pub(super) snapshots: Snapshots,
 }
 
 impl RoceWire {
@@ -34,6 +38,7 @@ impl RoceWire {
             reported: 0,
             held_request: None,
             held_response: None,
+            snapshots: Snapshots::default(),
         }
     }
 

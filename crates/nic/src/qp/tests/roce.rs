@@ -106,7 +106,7 @@ pub(super) fn run(pair: &mut Pair, now: Time, mut keep: impl FnMut(&[u8]) -> boo
     panic!("the queue pairs never come to rest");
 }
 
-fn operation(bytes: &[u8]) -> Operation {
+pub(super) fn operation(bytes: &[u8]) -> Operation {
     let mut whole = bytes.to_vec();
     whole.extend([0; 4]);
     Packet::parse(&whole).unwrap().0.operation
