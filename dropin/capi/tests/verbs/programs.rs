@@ -318,6 +318,8 @@ fn run_server_upgrades(settings: &[(&str, &str)]) {
     client.wait_for_line(&format!(", {UPGRADES} changes of the server"));
     client.wait_for_line("fine");
     assert!(client.0.wait().expect("it is ours").success());
+    // It may still be about to wait for a successor there.
+    drop(server);
     std::fs::remove_dir_all(&place).expect("it is ours");
 }
 

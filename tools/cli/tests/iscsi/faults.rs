@@ -282,9 +282,9 @@ fn cancelled_requests_leave_others_unaffected() {
     let (mut scribe, mut dice, mut asked) = (PageWriter::new(), TestRng(5), 0);
     scribe.write(&mut unit, |unit, acknowledged| {
         asked += u64::from(unit.cancel(dice.below(DEPTH as u64)));
-        acknowledged >= 5000
+        // How many are under way when they are to be cancelled depends on the load of the machine.
+        acknowledged >= 5000 && asked > 100
     });
-    assert!(asked > 100, "{asked} were under way");
     let other = |failure: &&Failure| **failure != Failure::Cancelled;
     assert_eq!(scribe.failed.iter().find(other), None);
     // Nothing is left of it: the session works, and has room for as many as before.
