@@ -62,6 +62,8 @@ struct Rx {
     phase: RxPhase,
     /// Reads since the last look.
     polls: u32,
+    /// While this side sleeps: the peer rings for input, or the own bell was rung because there is some.
+    awaits_input: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +89,7 @@ impl Rings {
                 ring: ends.rx,
                 phase: RxPhase::Socket,
                 polls: 0,
+                awaits_input: false,
             }),
             doorbell_in: ends.doorbell_in,
             doorbell_out: ends.doorbell_out,
@@ -318,14 +321,18 @@ impl Rings {
     /// already.
     pub(super) fn prepare_sleep(&self, wants_input: bool, wants_room: impl FnOnce() -> bool) {
         let mut rx = self.rx.lock();
-        if self.asleep.swap(true, Ordering::SeqCst) {
-            return;
+        let was_asleep = self.asleep.swap(true, Ordering::SeqCst);
+        if !was_asleep {
+            self.doorbell_in.clear();
+            rx.awaits_input = false;
         }
-        self.doorbell_in.clear();
-        let input = wants_input && !rx.ring.prepare_sleep();
+        // Another thread may have announced the sleep when input was not awaited, and its turn ended before this one enabled input.
+        let announce = wants_input && !rx.awaits_input;
+        let input = announce && !rx.ring.prepare_sleep();
+        rx.awaits_input |= announce;
         // A thread that finds no room says so first and then looks whether this side sleeps.
         fence(Ordering::SeqCst);
-        let room = wants_room() && !self.wait_for_room();
+        let room = !was_asleep && wants_room() && !self.wait_for_room();
         if input || room {
             self.doorbell_in.ring();
         }
@@ -354,4 +361,35 @@ enum RingRead {
     Moved(IoOutcome),
     Empty,
     End,
+}
+
+#[cfg(test)]
+mod tests {
+    use verbena_ring::{Layout, on_heap};
+
+    use super::*;
+    use crate::same_host::SameHost;
+
+    /// A thread that finds input disabled may announce the sleep after another one has enabled it, and before that one does.
+    #[test]
+    fn input_enabled_behind_an_announcement_is_announced() {
+        let (mut peer, rx, _in) = on_heap(Layout::new(4096).unwrap());
+        let (tx, _peer, _out) = on_heap(Layout::new(4096).unwrap());
+        let ends = RingEnds {
+            tx,
+            rx,
+            doorbell_in: Doorbell::new().unwrap(),
+            doorbell_out: Doorbell::new().unwrap(),
+            peer_pid: None,
+            reads_peer: false,
+        };
+        let permit = SameHost::default().permit(1).unwrap();
+        let rings = Rings::new(ends, Role::Responder, permit);
+        rings.prepare_sleep(false, || false);
+        rings.prepare_sleep(true, || false);
+        let mut sources = Sources::new();
+        sources.borrow_bytes(b"input");
+        assert_eq!(peer.write(&sources), Ok(5));
+        assert!(peer.needs_wakeup());
+    }
 }

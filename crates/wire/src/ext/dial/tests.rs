@@ -92,7 +92,7 @@ fn invalid_messages_are_refused() {
         );
     }
     let what = "rejection of a connection request";
-    for code in [0, 7, 255] {
+    for code in [0, 8, 255] {
         let mut bad = DialReject::KeyMismatch.emit();
         bad[5] = code;
         assert_eq!(DialReject::parse(&bad), Err(Malformed::Dial { what }));
