@@ -62,7 +62,7 @@ struct Rx {
     phase: RxPhase,
     /// Reads since the last look.
     polls: u32,
-    /// While this side sleeps: the peer rings for input, or the own bell was rung because there is some.
+    /// While this side sleeps: the peer rings for input, or the own doorbell was rung because there is some.
     awaits_input: bool,
 }
 
