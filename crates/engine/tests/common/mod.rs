@@ -20,7 +20,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
-use verbena_engine::{CompletionQueue, Config, Engine, Error, QueuePair, QueuePairOptions};
+use verbena_engine::{
+    CompletionQueue, Config, Engine, Error, QueuePair, QueuePairOptions, StreamPath,
+};
 use verbena_mem::{Access, Buffer, Pd};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::{Data, RemoteAddr};
@@ -199,6 +201,16 @@ pub fn serialize_tests() -> MutexGuard<'static, ()> {
     SERIAL
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Waits until the messages of a connection within this host are in shared memory: that comes after the connection, and opens
+/// descriptors.
+pub(crate) fn wait_for_shared_memory(sides: [&Side; 2]) {
+    let is_shared = |side: &&Side| {
+        let path = side.qp.query().unwrap().path;
+        matches!(path, Some(StreamPath::SharedMemory(_)))
+    };
+    wait("shared memory", || sides.iter().all(is_shared));
 }
 
 pub fn descriptors() -> usize {

@@ -14,6 +14,7 @@ use verbena_testing::own_process;
 use crate::common::{
     LIMITS, SEND, Side, TEST_TIMEOUT, accept_next, complete, connect_pair, connect_sides,
     descriptors, loopback, make_qp, pseudo_random, read_to_end, resident_bytes, wait,
+    wait_for_shared_memory,
 };
 
 /// Short times for short tests; the limits are what is tested.
@@ -45,6 +46,7 @@ impl AttackedListener {
     fn new() -> AttackedListener {
         let (a, b) = (Side::new(&[]), Side::new(SHORT_TIMEOUTS));
         connect_sides(&a, &b);
+        wait_for_shared_memory([&a, &b]);
         let acceptor = b.engine.listen(loopback(), 16).unwrap();
         AttackedListener {
             a,
@@ -358,6 +360,7 @@ impl SharedReceives {
     fn new(wait: &str) -> SharedReceives {
         let (a, b) = (Side::new(&[]), Side::new(&[("shared_receive_wait", wait)]));
         connect_sides(&a, &b);
+        wait_for_shared_memory([&a, &b]);
         let acceptor = b.engine.listen(loopback(), 16).unwrap();
         let srq = b.engine.create_srq(b.pd, 16, 1).unwrap();
         let cq = b.engine.create_cq(64).unwrap();

@@ -18,7 +18,7 @@ use crate::common::mpa::mpa_request;
 use crate::common::tcp::unread;
 use crate::common::{
     SEND, Side, TEST_TIMEOUT, callable_side, descriptors, exchange, read_to_end, serialize_tests,
-    wait,
+    wait, wait_for_shared_memory,
 };
 
 const LOCALHOST: &str = "127.0.0.1";
@@ -303,6 +303,7 @@ fn call_flood_is_bounded_and_connections_survive() {
     set_peer(&b, number(&a));
     set_peer(&a, number(&b));
     exchange(&a, &b);
+    wait_for_shared_memory([&a, &b]);
     let (to, before) = (number(&b), descriptors());
     let mut raws = Vec::new();
     for n in 0..400_u32 {

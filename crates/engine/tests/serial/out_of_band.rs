@@ -11,6 +11,7 @@ use verbena_wire::number::{Psn, Qpn};
 
 use crate::common::{
     LIMITS, SEND, Side, TEST_TIMEOUT, descriptors, pattern, serialize_tests, wait,
+    wait_for_shared_memory,
 };
 
 const LOCALHOST: &str = "127.0.0.1";
@@ -390,6 +391,7 @@ fn hundred_connections_leave_no_descriptors() {
     let (a, b) = (reliable(&[]), reliable(&[]));
     connect(&a, &b);
     exchange(&a, &b);
+    wait_for_shared_memory([&a, &b]);
     let before = descriptors();
     let end = Instant::now() + TEST_TIMEOUT;
     for _ in 0..100 {

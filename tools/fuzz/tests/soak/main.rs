@@ -56,6 +56,8 @@ static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const SLACK: usize = 4 << 20;
 /// Growth of the resident memory, which also has what the allocator keeps between live blocks in the arenas of two dozen threads.
 const RESIDENT_SLACK: usize = 96 << 20;
+/// How often a long run prints what the process holds.
+const PROGRESS: Duration = Duration::from_secs(60);
 /// Longer than any operation takes that works.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -199,8 +201,7 @@ impl World {
                 if seed == FIRST {
                     scope.spawn(|| self.attacks.make_each(counts));
                 }
-                // real time: the duration of the test is its subject.
-                thread::sleep(time);
+                wait_out(time);
                 clients.store(false, Ordering::Relaxed);
             });
         });
@@ -325,6 +326,16 @@ impl World {
         if let Some(split) = &self.split {
             split.settle();
         }
+    }
+}
+
+/// Lets the peers run for `time`, and prints what the process holds meanwhile.
+fn wait_out(time: Duration) {
+    let begin = Instant::now();
+    while let Some(left) = time.checked_sub(begin.elapsed()) {
+        // real time: the duration of the test is its subject.
+        thread::sleep(left.min(PROGRESS));
+        println!("after {:.0?}: {:?}", begin.elapsed(), Resources::now());
     }
 }
 
