@@ -3,6 +3,7 @@
 
 pub(crate) mod cm;
 pub(crate) mod connection;
+mod keep_alive;
 pub(crate) mod loss;
 
 use core::net::{IpAddr, SocketAddr};

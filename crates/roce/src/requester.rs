@@ -9,7 +9,8 @@ mod retry;
 use std::collections::VecDeque;
 
 use verbena_stream::Time;
-use verbena_wire::roce::{Nak, Packet, Psn, Qpn, Service, Tail};
+use verbena_wire::roce::{Nak, Operation, Packet, Psn, Qpn, Reth, Service, Tail};
+use verbena_wire::{Stag, To};
 
 use crate::congestion::CongestionWindow;
 use crate::message::Message;
@@ -265,6 +266,25 @@ impl Requester {
     /// Packets that were sent are not acknowledged, and are repeated if they stay so.
     pub fn awaits_ack(&self) -> bool {
         self.state == State::Flowing && self.acked().is_before(self.sent)
+    }
+
+    /// A packet that the peer must acknowledge and that changes nothing there: a Write of length zero with the number before the next one is the
+    /// repetition of the last packet, whatever that was. The acknowledgement has no effect here. `None` while requests are outstanding, which
+    /// draw answers by themselves, and for a service without acknowledgements.
+    pub fn keep_alive(&self) -> Option<Packet<'static>> {
+        let is_idle = self.state == State::Flowing && self.requests.is_empty();
+        if !is_idle || self.service == Service::Uc {
+            return None;
+        }
+        let nothing = Reth {
+            va: To::new(0),
+            rkey: Stag::new(0),
+            len: 0,
+        };
+        let write = Operation::WriteOnly(Service::Rc, nothing, None);
+        let mut packet = Packet::new(write, self.dest_qpn, self.next.previous());
+        packet.ack_request = true;
+        Some(packet)
     }
 
     /// PSN of the oldest packet that is not acknowledged.

@@ -284,6 +284,12 @@ impl Psn {
         self.plus(1)
     }
 
+    /// The number of the packet before; the largest precedes 0.
+    #[must_use]
+    pub const fn previous(self) -> Self {
+        Self::wrapping(self.0.wrapping_sub(1))
+    }
+
     /// The number `count` packets later.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {

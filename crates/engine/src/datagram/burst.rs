@@ -11,7 +11,7 @@ use verbena_nic::PacketSender;
 use verbena_nic::ud::SendOutcome;
 use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::Mutex;
-use verbena_wire::roce::{ICRC_LEN, Path, icrc_of_segment};
+use verbena_wire::roce::{ICRC_LEN, Packet, Path, icrc_of_segment};
 
 use crate::sys::segments::{MAX_SEGMENTS, MAX_SEGMENTS_LEN};
 use crate::sys::{self, DatagramSocket, SegmentsOutcome};
@@ -317,6 +317,13 @@ impl<S: PacketSocket> Burst<'_, S> {
             Ok::<(), core::convert::Infallible>(())
         };
         self.put(bytes.len(), write).is_some()
+    }
+
+    /// Takes a packet that is not one of a queue pair's requests; false if there is no room.
+    pub(crate) fn put_packet(&mut self, packet: &Packet<'_>) -> bool {
+        let mut bytes = Vec::new();
+        packet.emit(&mut bytes);
+        self.put_bytes(&bytes)
     }
 
     /// Makes room for a packet of `size` bytes with its ICRC.

@@ -175,7 +175,8 @@ fn attach_qp(
     let (local, peer) = (ends.local.ip(), ends.peer.ip());
     let attached = RoceConnection::attach(core, options, (qpn, local), peer, settings);
     core.deliver(&mut out);
-    attached
+    attached?.expect_signs_of_life();
+    Ok(())
 }
 
 impl RoceCm {

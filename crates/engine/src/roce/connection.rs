@@ -25,6 +25,7 @@ use crate::datagram::udp_port::UdpPort;
 use crate::error::Error;
 use crate::poll::group::Group;
 use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::roce::keep_alive::{KeepAlive, Verdict};
 use crate::roce::loss::LossInjector;
 use crate::sys::{self, Ready};
 
@@ -41,14 +42,15 @@ pub(crate) struct RoceConnection {
     qpn: Qpn,
     port: Arc<UdpPort>,
     peer: SocketAddr,
-    /// What its requester and responder began with.
-    settings: Mutex<Settings>,
+    /// What its requester and responder began with; none before.
+    settings: Mutex<Option<Settings>>,
     group: Arc<Group>,
     shard: Arc<Shard>,
     token: u64,
     /// When the timer expires that was set last.
     timer: Mutex<Option<Time>>,
     closed: AtomicBool,
+    keep_alive: Option<KeepAlive>,
     loss: LossInjector,
     /// For the port, which holds no connection alive.
     this: Weak<RoceConnection>,
@@ -80,26 +82,26 @@ impl RoceConnection {
     /// A connection that receives nothing yet.
     pub(crate) fn new(
         core: &Arc<Core>,
-        qp: &Arc<Qp>,
-        group: &Arc<Group>,
+        options: &Options,
         (qpn, local): (Qpn, IpAddr),
         peer: IpAddr,
-        settings: &Settings,
     ) -> Result<Arc<RoceConnection>, Error> {
         let port = core.roce_ports.at(core, local)?;
         let shard = core.shards.pick()?;
+        let (interval, limit) = (core.config.keep_alive, core.config.dead_after);
         Ok(Arc::new_cyclic(|this| RoceConnection {
             core: core.clone(),
-            qp: qp.clone(),
+            qp: options.qp.clone(),
             qpn,
             port,
             peer: SocketAddr::new(peer.to_canonical(), PORT),
-            settings: Mutex::new(*settings),
-            group: group.clone(),
+            settings: Mutex::default(),
+            group: options.group.clone(),
             shard,
             token: next_token(),
             timer: Mutex::default(),
             closed: AtomicBool::new(false),
+            keep_alive: KeepAlive::new(interval, limit),
             loss: LossInjector::new(u64::from(qpn.get())),
             this: this.clone(),
         }))
@@ -112,14 +114,13 @@ impl RoceConnection {
         own: (Qpn, IpAddr),
         peer: IpAddr,
         settings: &Settings,
-    ) -> Result<(), Error> {
-        let qp = &options.qp;
-        let connection = RoceConnection::new(core, qp, &options.group, own, peer, settings)?;
+    ) -> Result<Arc<RoceConnection>, Error> {
+        let connection = RoceConnection::new(core, options, own, peer)?;
         let mut out = Outbox::new();
         connection.begin(options, settings, &mut out)?;
         connection.send(&mut out);
         core.deliver(&mut out);
-        Ok(())
+        Ok(connection)
     }
 
     /// Gives the queue pair its machines; packets are handled from now on, and sent by the next call.
@@ -130,7 +131,7 @@ impl RoceConnection {
         out: &mut Outbox,
     ) -> Result<(), Error> {
         let qp = &options.qp;
-        *self.settings.lock() = *settings;
+        *self.settings.lock() = Some(*settings);
         if !qp.attach_roce(settings, out) {
             let (qp, state) = (qp.number(), qp.state());
             return Err(Error::NotConnectable { qp, state });
@@ -146,7 +147,16 @@ impl RoceConnection {
         self.core.routes.roce_demux.add(self.qpn, handler);
         self.core.routes.add_roce(self.qp.number(), self);
         self.group.add_udp_port(&self.port);
+        let keep_alive = self.keep_alive.as_ref();
+        self.set_timer(keep_alive.map(|keep_alive| keep_alive.first_check(sys::now())));
         Ok(())
+    }
+
+    /// The peer is there, as its connection manager has told: from now on it must not be silent for too long.
+    pub(crate) fn expect_signs_of_life(&self) {
+        if let Some(keep_alive) = &self.keep_alive {
+            keep_alive.handle_arrival(sys::now());
+        }
     }
 
     /// Nothing is executed or sent any more. If the connection works, its peer's repetitions are answered for a while.
@@ -185,8 +195,8 @@ impl RoceConnection {
         self.qpn
     }
 
-    /// The peer's queue pair, path MTU, initial PSNs, timeout and repetitions.
-    pub(crate) fn settings(&self) -> Settings {
+    /// The peer's queue pair, path MTU, initial PSNs, timeout and repetitions; none before it has begun.
+    pub(crate) fn settings(&self) -> Option<Settings> {
         *self.settings.lock()
     }
 
@@ -194,11 +204,11 @@ impl RoceConnection {
     pub(crate) fn restart_requester(&self, settings: &Settings) {
         if self.qp.restart_requester(settings, &mut Outbox::new()) {
             let mut current = self.settings.lock();
-            *current = Settings {
+            *current = current.map(|current| Settings {
                 receive_psn: current.receive_psn,
                 responder_resources: current.responder_resources,
                 ..*settings
-            };
+            });
         }
     }
 
@@ -226,6 +236,27 @@ impl RoceConnection {
         }
         if let Some(turn) = sent {
             self.set_timer(turn.deadline);
+        }
+    }
+
+    /// Sends a packet that draws an answer if the peer of an idle connection has been silent for too long, and tells the program if none came.
+    fn check_silence(&self, now: Time, out: &mut Outbox) {
+        let unlimited = self.settings().is_none_or(|s| s.timeout.is_none());
+        let Some(keep_alive) = self.keep_alive.as_ref().filter(|_| !unlimited) else {
+            return;
+        };
+        let packet = self.qp.keep_alive_packet();
+        match keep_alive.check(packet.is_some(), now) {
+            Verdict::Wait(until) => self.set_timer(Some(until)),
+            Verdict::Probe(until) => {
+                let mut burst = self.port.burst(self.peer);
+                if let Some(packet) = packet {
+                    burst.put_packet(&packet);
+                }
+                burst.flush();
+                self.set_timer(Some(until));
+            }
+            Verdict::Gone => self.qp.handle_eof(false, out),
         }
     }
 
@@ -266,6 +297,9 @@ impl PacketHandler for RoceConnection {
             let drops = &self.core.routes.ud_demux;
             return drops.count_wrong_source(packets.len());
         }
+        if let Some(keep_alive) = &self.keep_alive {
+            keep_alive.handle_arrival(now);
+        }
         if self.core.config.roce_loss == 0 {
             return self.qp.handle_packets(packets, now, out);
         }
@@ -295,6 +329,7 @@ impl ShardTask for RoceConnection {
             self.qp.handle_timeout(now, &mut out);
         }
         self.send_at(now, &mut out);
+        self.check_silence(now, &mut out);
         self.core.deliver(&mut out);
     }
 
@@ -365,9 +400,7 @@ impl EndedConnection {
         let mut burst = self.port.burst(self.peer);
         let mut responder = self.responder.lock();
         while let Some(answer) = responder.poll() {
-            let mut bytes = Vec::new();
-            answer.packet.emit(&mut bytes);
-            burst.put_bytes(&bytes);
+            burst.put_packet(&answer.packet);
         }
         burst.flush();
     }

@@ -223,7 +223,7 @@ fn stalled_after_limits_unreliable_connections() {
     }
 }
 
-/// Over RoCEv2 nothing tells a queue pair that its peer is gone but requests without an answer.
+/// Over RoCEv2 the requests themselves tell a queue pair that its peer is gone.
 #[test]
 fn killed_peer_fails_requests_over_roce() {
     let process = std::process::id() as u8 & 0x7f | 0x40;
@@ -249,6 +249,36 @@ fn killed_peer_fails_requests_over_roce() {
     let flushed = Status::WrFlushErr;
     let expected = [(1, lost), (2, flushed), (3, flushed), (9, flushed)];
     assert_eq!(side.statuses(4), expected);
+}
+
+/// A queue pair that only receives, or is idle, sends a packet that its peer must acknowledge.
+#[test]
+fn killed_peer_is_noticed_by_receivers_over_roce() {
+    let process = std::process::id() as u8 & 0x7f | 0x40;
+    let [here, there] = [3, 4].map(|host| format!("127.{process}.255.{host}"));
+    let settings = [
+        ("wire", "roce"),
+        ("keep_alive", "1s"),
+        ("dead_after", "500ms"),
+    ];
+    let mut peer = Peer::start(
+        "target",
+        &[&settings[..], &[("device", there.as_str())]].concat(),
+    );
+    let side = network::side(
+        &[&settings[..], &[("device", here.as_str())]].concat(),
+        QpType::Rc,
+    );
+    let (at, _) = peer.target_info();
+    dial(&side.qp, at).unwrap();
+    side.receive(1, &[side.sge(0, 64)]);
+    // real time: long enough for probes without an answer to end the connection.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(!network::is_end_reported(&side), "the peer answers");
+    peer.signal(Signal::KILL);
+    peer.wait_ended();
+    crate::common::wait("the end", || network::is_end_reported(&side));
+    assert_eq!(side.qp.view().receives, 1, "receives stay");
 }
 
 /// A queue pair that only receives, or is idle, has no request that could fail.

@@ -253,6 +253,14 @@ impl Qp {
         })
     }
 
+    /// A packet that the peer of an idle connection must acknowledge (see [`Requester::keep_alive`]); `None` if it is not idle, or sends nothing.
+    pub fn keep_alive_packet(&self) -> Option<Packet<'static>> {
+        self.lock.read(|inner| {
+            let roce = inner.wire.roce().filter(|_| sends(inner.state))?;
+            roce.requester.keep_alive()
+        })
+    }
+
     /// Handles a packet of the peer for this queue pair, whose addresses and ICRC were checked. The caller calls
     /// [`transmit_packets`](Qp::transmit_packets) afterwards, once for all packets that arrived together.
     pub fn handle_packet(&self, packet: &Packet<'_>, now: Time, out: &mut Outbox) {

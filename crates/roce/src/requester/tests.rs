@@ -373,3 +373,36 @@ fn repetitions_to_a_silent_peer_become_rare() {
     }
     assert!(now > Time::ZERO + Duration::from_secs(100));
 }
+
+#[test]
+fn keep_alive_repeats_the_last_number_while_idle() {
+    let mut requester = requester();
+    let packet = requester.keep_alive().unwrap();
+    assert_eq!((packet.psn, packet.ack_request), (psn(0).previous(), true));
+    assert!(matches!(
+        packet.operation,
+        Operation::WriteOnly(Service::Rc, Reth { len: 0, .. }, None)
+    ));
+    // Its acknowledgement, before and after a request.
+    let before = Packet {
+        psn: packet.psn,
+        ..answer(0, Syndrome::ACK)
+    };
+    assert_eq!(requester.handle(&before, Time::ZERO), ResponseStep::Ignored);
+    requester.begin(send(1)).unwrap();
+    assert_eq!(requester.keep_alive(), None, "a request is outstanding");
+    drain(&mut requester);
+    assert_eq!(requester.handle(&before, Time::ZERO), ResponseStep::Ignored);
+    let acked = requester.handle(&answer(0, Syndrome::ACK), Time::ZERO);
+    assert_eq!(acked, ResponseStep::Progress);
+    assert_eq!(
+        requester.keep_alive().map(|packet| packet.psn),
+        Some(psn(0))
+    );
+}
+
+#[test]
+fn unreliable_requester_sends_no_keep_alive() {
+    let requester = Requester::new(&settings(Service::Uc));
+    assert_eq!(requester.keep_alive(), None);
+}

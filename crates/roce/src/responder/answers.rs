@@ -125,7 +125,7 @@ impl Responder {
             }
             _ => {
                 // Everything up to here was executed. While a response is queued, the acknowledgement follows it.
-                self.acknowledge(self.expected.plus(u32::MAX), Syndrome::ACK);
+                self.acknowledge(self.expected.previous(), Syndrome::ACK);
             }
         }
     }

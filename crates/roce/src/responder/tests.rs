@@ -368,3 +368,31 @@ fn closed_connection_answers_what_was_executed() {
     assert!(!responder.has_response());
     assert_eq!(responder.state(), State::Closed);
 }
+
+/// The packet of a peer that asks whether this side is there ([`Requester::keep_alive`](crate::Requester::keep_alive)).
+#[test]
+fn keep_alive_is_acknowledged_and_changes_nothing() {
+    let peer = crate::Requester::new(&settings(Service::Rc));
+    let keep_alive = peer.keep_alive().unwrap();
+    let mut responder = responder(Service::Rc);
+    let acknowledge = |psn: Psn| (0x11, psn, Some(Syndrome::ACK));
+    assert_eq!(responder.handle(&keep_alive), RequestStep::Nothing);
+    assert_eq!(answers(&mut responder), [acknowledge(psn(0).previous())]);
+    // In the middle of a message, and behind a Read.
+    for operation in [FIRST, LAST] {
+        let payload: &[u8] = if operation == FIRST { &[0; 256] } else { &[0] };
+        let at = responder.expected_psn().minus(psn(0));
+        responder.handle(&packet(at, operation, payload));
+        responder.accept();
+    }
+    responder.handle(&packet(2, Operation::ReadRequest(reth(1)), &[]));
+    responder.accept();
+    answers(&mut responder);
+    let keep_alive = Packet {
+        psn: psn(2),
+        ..keep_alive
+    };
+    assert_eq!(responder.handle(&keep_alive), RequestStep::Nothing);
+    assert_eq!(answers(&mut responder), [acknowledge(psn(2))]);
+    assert_eq!(responder.expected_psn(), psn(3));
+}

@@ -173,21 +173,16 @@ impl OobHandshake {
         let expected = expected.filter(|expected| self.may_use_roce(expected))?;
         let options = &expected.options;
         let own = (self.number, expected.local);
-        let qp_type = options.qp.init().qp_type;
-        let settings = |attr: crate::verbs::queue_pair::QpAttr| {
-            attr.roce_settings(self.config(), qp_type, expected.number)
-        };
-        let before = settings(*options.attr.lock());
-        let (qp, group) = (&options.qp, &options.group);
-        let connection = RoceConnection::new(&self.core, qp, group, own, expected.peer, &before)
+        let connection = RoceConnection::new(&self.core, options, own, expected.peer)
             .inspect_err(|error| self.core.roce_ports.report(error))
             .ok()?;
         let mut state = self.state.lock();
         if !state.is_undecided(nonce) {
             return None;
         }
-        // The program may have changed them meanwhile.
-        let settings = settings(*options.attr.lock());
+        let qp_type = options.qp.init().qp_type;
+        let attr = *options.attr.lock();
+        let settings = attr.roce_settings(self.config(), qp_type, expected.number);
         // Under the lock, so that it is never begun in another life than its own.
         connection.begin(options, &settings, out).ok()?;
         state.stage = Stage::Roce;

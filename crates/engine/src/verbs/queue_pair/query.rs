@@ -259,11 +259,13 @@ impl QueuePairInfo {
     }
 
     fn add_roce(&mut self, connection: &RoceConnection) {
-        let settings = connection.settings();
         self.local_addr = Some(connection.local_addr());
         self.peer_addr = Some(connection.peer());
         self.path = Some(StreamPath::Roce);
         self.qpn = Some(connection.qpn());
+        let Some(settings) = connection.settings() else {
+            return;
+        };
         self.peer_qpn = Some(settings.dest_qpn);
         self.attr.path_mtu = Some(settings.mtu);
         self.attr.ack_timeout = settings.timeout;

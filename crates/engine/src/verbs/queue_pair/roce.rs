@@ -40,7 +40,8 @@ impl QueuePair {
     ) -> Result<(), Error> {
         let qpn = self.roce_qpn()?;
         let options = self.options(&[]);
-        RoceConnection::attach(&self.core, &options, (qpn, local), peer, &settings)
+        RoceConnection::attach(&self.core, &options, (qpn, local), peer, &settings)?;
+        Ok(())
     }
 
     /// What a connection with this peer begins with, by the attributes that the program has set so far.
@@ -58,9 +59,10 @@ impl QueuePair {
         if RoceCm::has_qp(&self.core, self.number()) {
             return;
         }
-        if let Some(connection) = self.slot.roce() {
-            let settings = self.roce_settings(connection.settings().dest_qpn);
-            connection.restart_requester(&settings);
+        if let Some(connection) = self.slot.roce()
+            && let Some(begun) = connection.settings()
+        {
+            connection.restart_requester(&self.roce_settings(begun.dest_qpn));
         }
     }
 
