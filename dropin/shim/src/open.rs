@@ -27,7 +27,12 @@ macro_rules! define_opens {
                         return fd;
                     }
                 }
-                call_next!($name: $function, ($( $before, )* other, flags $( , $after )*))
+                let fd = call_next!($name: $function, ($( $before, )* other, flags $( , $after )*));
+                if other == path && flags & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDONLY {
+                    // SAFETY: the caller guarantees that `path` is a C string, since the C library has opened it.
+                    unsafe { replace_counter(fd, path, flags & libc::O_CLOEXEC) };
+                }
+                fd
             }
         )+
     };
@@ -86,7 +91,13 @@ macro_rules! define_fopens {
                 if other != path && let Some(stream) = unsafe { counter_stream(other, mode) } {
                     return stream;
                 }
-                call_next!($name: Function, (other, mode))
+                let stream = call_next!($name: Function, (other, mode));
+                if other == path && !stream.is_null() {
+                    // SAFETY: the C library has opened the stream, so that both arguments are C strings; the stream is valid, and nothing was
+                    // read from it.
+                    unsafe { replace_counter_of_stream(stream, path, mode) };
+                }
+                stream
             }
         )+
     };
@@ -95,6 +106,59 @@ macro_rules! define_fopens {
 define_fopens! {
     fopen;
     fopen64;
+}
+
+/// Replaces a file that was opened for reading by another name than its own, if it is that of a counter, by one with the counter's current value:
+/// relative to a folder, or below the real directory, as `glob` returns it.
+///
+/// # Safety
+/// `path` is a C string if `fd` is not negative.
+unsafe fn replace_counter(fd: c_int, path: *const c_char, cloexec: c_int) {
+    // SAFETY: the path is that of an open file, so that the caller guarantees a C string.
+    if fd < 0 || !resolve::may_be_inside(unsafe { CStr::from_ptr(path) }.to_bytes()) {
+        return;
+    }
+    let mut buffer = Buffer::uninit();
+    let Some(own) = resolve::path_inside(fd, &mut buffer) else {
+        return;
+    };
+    // SAFETY: `own` is a C string in `buffer`.
+    let Some(counter) = (unsafe { open_counter(own, false) }) else {
+        return;
+    };
+    // Should that fail, the file says zero, as it does on the disk.
+    // SAFETY: both descriptors are open; `counter` is not used after this.
+    unsafe {
+        libc::dup3(counter, fd, cloexec);
+        libc::close(counter);
+    }
+}
+
+/// The same for a stream from which nothing was read.
+///
+/// # Safety
+/// `stream` is valid; `path` and `mode` are C strings.
+unsafe fn replace_counter_of_stream(stream: *mut c_void, path: *const c_char, mode: *const c_char) {
+    // SAFETY: the caller guarantees a C string.
+    let Some(cloexec) = read_only(unsafe { CStr::from_ptr(mode) }) else {
+        return;
+    };
+    // SAFETY: the caller guarantees a valid stream, and that `path` is a C string.
+    unsafe {
+        let fd = libc::fileno(stream.cast());
+        replace_counter(fd, path, cloexec);
+    }
+}
+
+/// For a mode of `fopen` that only reads: `O_CLOEXEC` or 0.
+fn read_only(mode: &CStr) -> Option<c_int> {
+    let mode = mode.to_bytes();
+    let reads = mode.first() == Some(&b'r') && !mode.contains(&b'+');
+    reads.then_some(if mode.contains(&b'e') {
+        libc::O_CLOEXEC
+    } else {
+        0
+    })
 }
 
 /// A file with a counter's value; none if the path is not that of a counter.
@@ -135,12 +199,9 @@ unsafe fn open_counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
 unsafe fn counter_stream(path: *const c_char, mode: *const c_char) -> Option<*mut c_void> {
     // SAFETY: the caller guarantees that `mode` is a C string, and keeps it during the call.
     let mode = unsafe { CStr::from_ptr(mode) };
-    let bytes = mode.to_bytes();
-    if bytes.first() != Some(&b'r') || bytes.contains(&b'+') {
-        return None;
-    }
+    let cloexec = read_only(mode)? != 0;
     // SAFETY: `path` is the C string of the caller, passed on unchanged.
-    let fd = unsafe { open_counter(path, bytes.contains(&b'e')) }?;
+    let fd = unsafe { open_counter(path, cloexec) }?;
     // SAFETY: `fd` is open, and `mode` is a C string.
     let stream = unsafe { libc::fdopen(fd, mode.as_ptr()) };
     if stream.is_null() {

@@ -127,6 +127,42 @@ fn query_root() -> Option<*mut c_char> {
     (!whole.is_null()).then_some(whole)
 }
 
+/// Whether a path that is not replaced may lead into the directory: relative to another folder, or by the directory's own name. Only if the
+/// directory is known: before, there is no descriptor in it, and its name is not known.
+pub(crate) fn may_be_inside(path: &[u8]) -> bool {
+    let root = bytes(ROOT.load(Ordering::Acquire));
+    root.is_some_and(|root| !path.starts_with(b"/") || path.starts_with(root))
+}
+
+/// The path of an open file that lies in the directory, as a C string in `buffer`.
+pub(crate) fn path_inside(fd: c_int, buffer: &mut Buffer) -> Option<*const c_char> {
+    let root = bytes(ROOT.load(Ordering::Acquire))?;
+    let mut link = [0_u8; 32];
+    let mut digits = [0_u8; 12];
+    let mut rest = u32::try_from(fd).ok()?;
+    let mut at = digits.len();
+    while {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        rest > 0
+    } {}
+    let name = b"/proc/self/fd/".iter().chain(&digits[at..]);
+    link.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+    // SAFETY: every byte of the part that is returned was written by the kernel or below; no byte is read before that.
+    let buffer: &mut [u8] = unsafe { &mut *buffer.as_mut_ptr() };
+    let room = buffer.len() - 1;
+    let len = preserve_errno(|| {
+        let (at, to) = (libc::AT_FDCWD, buffer.as_mut_ptr());
+        // SAFETY: `link` is a C string, since it is longer than its text; `to` has room for `room` bytes.
+        unsafe { libc::syscall(libc::SYS_readlinkat, at, link.as_ptr(), to, room) }
+    });
+    let len = usize::try_from(len).ok()?;
+    *buffer.get_mut(len)? = 0;
+    let rest = buffer.get(..len)?.strip_prefix(root)?;
+    rest.starts_with(b"/").then(|| buffer.as_ptr().cast())
+}
+
 /// The current value of a counter's file; none if the path is not that of a counter.
 pub(crate) fn counter_value<'a>(path: &CStr, to: &'a mut [u8]) -> Option<&'a [u8]> {
     type Counter = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int;

@@ -65,6 +65,19 @@ static const char *by_fopen(const char *path)
 	return text;
 }
 
+/* The counter's file has its current value: it is not that of the directory, which always says zero. */
+static void current(int fd)
+{
+	char link[32], name[PATH_MAX], text[4];
+	CHECK(fd >= 0);
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	ssize_t length = readlink(link, name, sizeof name - 1);
+	CHECK(length > 0);
+	name[length] = 0;
+	CHECK(!strncmp(name, "/memfd:", 7));
+	CHECK(read(fd, text, sizeof text) == 2 && !memcmp(text, "0\n", 2));
+}
+
 int main(void)
 {
 	char text[PATH_MAX];
@@ -92,6 +105,11 @@ int main(void)
 	same(list[2]->d_name, "1");
 	glob_t all;
 	CHECK(glob("/sys/class/infiniband/*/ports/*/state", 0, NULL, &all) == 0 && all.gl_pathc >= 1);
+	CHECK(glob(DEVICE "/ports/1/counters/port_xmit_d*", 0, NULL, &all) == 0 && all.gl_pathc == 1);
+	current(open(all.gl_pathv[0], O_RDONLY));
+	FILE *stream = fopen(all.gl_pathv[0], "re");
+	CHECK(stream && fcntl(fileno(stream), F_GETFD) == FD_CLOEXEC);
+	current(fileno(stream));
 
 	CHECK(stat(DEVICE, &seen) == 0 && S_ISDIR(seen.st_mode));
 	CHECK(lstat(DEVICE, &seen) == 0 && S_ISLNK(seen.st_mode));
@@ -115,7 +133,11 @@ int main(void)
 	CHECK(folder >= 0);
 	int file = openat(folder, "phys_state", O_RDONLY);
 	CHECK(file >= 0 && read(file, text, 5) == 5 && !memcmp(text, "5: Li", 5));
+	file = openat(folder, "hw_counters/sent_pkts", O_RDONLY | O_CLOEXEC);
+	current(file);
+	CHECK(fcntl(file, F_GETFD) == FD_CLOEXEC);
 	CHECK(chdir(DEVICE) == 0 && access("ports/1/rate", R_OK) == 0);
+	current(open("ports/1/counters/port_rcv_data", O_RDONLY));
 
 	/* What is not the adapter's is untouched. */
 	CHECK(access("/sys/class/net", R_OK) == 0 && access("/sys/class/infiniband2", F_OK) == -1);
