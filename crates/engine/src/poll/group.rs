@@ -160,7 +160,7 @@ impl Group {
 
     /// The poll found completions: the borrower is active, and serves the group when the queue is empty.
     pub(crate) fn polled_some(&self) {
-        self.poll_sleep.reset_empty_polls();
+        self.poll_sleep.note_completions();
         if self.owner.is_lent() {
             self.borrower.note_found();
         }

@@ -37,7 +37,7 @@ struct Polling {
     period: u64,
     /// The group that its last empty polls were about.
     group: u64,
-    /// The number of those polls.
+    /// The number of those polls, since the last that found completions.
     polls: u32,
 }
 
@@ -45,7 +45,7 @@ thread_local! {
     static POLLING: Cell<Polling> = const { Cell::new(Polling::NEW) };
 }
 
-/// This thread polled a group's queue and found it empty: true if it competes for its processor, and its last `polls` empty polls were
+/// This thread polled a group's queue and found it empty: true if it competes for its processor, and its last `polls` polls were empty and
 /// about this group alone.
 pub(crate) fn note_empty_poll(now: Time, group: u64, polls: u32) -> bool {
     let note = |cell: &Cell<Polling>| {
@@ -56,6 +56,16 @@ pub(crate) fn note_empty_poll(now: Time, group: u64, polls: u32) -> bool {
     };
     // Thread-local storage is gone while a thread ends.
     POLLING.try_with(note).unwrap_or(false)
+}
+
+/// A poll of this thread found completions.
+pub(crate) fn note_completions() {
+    let note = |cell: &Cell<Polling>| {
+        let mut polling = cell.get();
+        polling.polls = 0;
+        cell.set(polling);
+    };
+    let _ = POLLING.try_with(note);
 }
 
 /// Records that this thread slept in a poll: the time asleep is no gap.

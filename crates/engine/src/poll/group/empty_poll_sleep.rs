@@ -7,14 +7,14 @@ use std::os::fd::AsFd;
 
 use arrayvec::ArrayVec;
 use verbena_stream::Time;
-use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use super::Group;
 use crate::poll::preemption;
 use crate::sys;
 use crate::sys::poller::{self, MAX_OTHERS};
 
-/// Consecutive empty polls before one sleeps, about the time of a short response: a peer on another processor has responded by then,
+/// Consecutive empty polls of a thread before one sleeps, about the time of a short response: a peer on another processor has responded by then,
 /// and a program that drains its queue and goes on with other work does not poll so often.
 const POLLS: u32 = 32;
 
@@ -23,8 +23,8 @@ const POLLS: u32 = 32;
 pub(super) struct EmptyPollSleep {
     /// There is a member whose input ends the sleep.
     pub(super) possible: AtomicBool,
-    /// Empty polls since the last that found completions.
-    empty_polls: AtomicU32,
+    /// The last poll of any thread was empty.
+    was_empty: AtomicBool,
     /// A thread sleeps in the group's poller.
     has_sleeper: AtomicBool,
     /// The polling thread should sleep, as of its last empty poll.
@@ -32,10 +32,11 @@ pub(super) struct EmptyPollSleep {
 }
 
 impl EmptyPollSleep {
-    /// A poll found completions.
-    pub(super) fn reset_empty_polls(&self) {
-        if self.empty_polls.load(Ordering::Relaxed) != 0 {
-            self.empty_polls.store(0, Ordering::Relaxed);
+    /// A poll of this thread found completions. Of several threads that poll one queue, those that find nothing are the ones to sleep.
+    pub(super) fn note_completions(&self) {
+        if self.was_empty.load(Ordering::Relaxed) {
+            self.was_empty.store(false, Ordering::Relaxed);
+            preemption::note_completions();
         }
     }
 
@@ -52,14 +53,8 @@ impl Group {
         if !self.poll_sleep.possible.load(Ordering::Relaxed) && !self.udp_ports.has_any() {
             return;
         }
-        let competes = preemption::note_empty_poll(now, self.token, POLLS);
-        let row = self
-            .poll_sleep
-            .empty_polls
-            .load(Ordering::Relaxed)
-            .saturating_add(1);
-        self.poll_sleep.empty_polls.store(row, Ordering::Relaxed);
-        let due = competes && row >= POLLS;
+        let due = preemption::note_empty_poll(now, self.token, POLLS);
+        self.poll_sleep.was_empty.store(true, Ordering::Relaxed);
         if self.poll_sleep.due.load(Ordering::Relaxed) != due {
             self.poll_sleep.due.store(due, Ordering::Relaxed);
         }
