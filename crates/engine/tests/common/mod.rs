@@ -203,14 +203,17 @@ pub fn serialize_tests() -> MutexGuard<'static, ()> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Waits until the messages of a connection within this host are in shared memory: that comes after the connection, and opens
-/// descriptors.
-pub(crate) fn wait_for_shared_memory(sides: [&Side; 2]) {
+/// Exchanges messages until those of both directions are in shared memory: a side changes to it with a message that follows the first ones,
+/// and opens descriptors for it.
+pub(crate) fn exchange_until_shared(sides: [&Side; 2], exchange: impl Fn()) {
     let is_shared = |side: &&Side| {
         let path = side.qp.query().unwrap().path;
         matches!(path, Some(StreamPath::SharedMemory(_)))
     };
-    wait("shared memory", || sides.iter().all(is_shared));
+    wait("shared memory", || {
+        exchange();
+        sides.iter().all(is_shared)
+    });
 }
 
 pub fn descriptors() -> usize {

@@ -13,8 +13,8 @@ use verbena_testing::own_process;
 
 use crate::common::{
     LIMITS, SEND, Side, TEST_TIMEOUT, accept_next, complete, connect_pair, connect_sides,
-    descriptors, loopback, make_qp, pseudo_random, read_to_end, resident_bytes, wait,
-    wait_for_shared_memory,
+    descriptors, exchange_until_shared, loopback, make_qp, pseudo_random, read_to_end,
+    resident_bytes, wait,
 };
 
 /// Short times for short tests; the limits are what is tested.
@@ -45,14 +45,15 @@ struct AttackedListener {
 impl AttackedListener {
     fn new() -> AttackedListener {
         let (a, b) = (Side::new(&[]), Side::new(SHORT_TIMEOUTS));
+        AttackedListener::beside_connection(a, b)
+    }
+
+    fn beside_connection(a: Side, b: Side) -> AttackedListener {
         connect_sides(&a, &b);
-        wait_for_shared_memory([&a, &b]);
-        let acceptor = b.engine.listen(loopback(), 16).unwrap();
-        AttackedListener {
-            a,
-            b,
-            listener: acceptor,
-        }
+        let listener = b.engine.listen(loopback(), 16).unwrap();
+        let target = AttackedListener { a, b, listener };
+        exchange_until_shared([&target.a, &target.b], || target.check_connection());
+        target
     }
 
     fn at(&self) -> SocketAddr {
@@ -359,9 +360,8 @@ struct SharedReceives {
 impl SharedReceives {
     fn new(wait: &str) -> SharedReceives {
         let (a, b) = (Side::new(&[]), Side::new(&[("shared_receive_wait", wait)]));
-        connect_sides(&a, &b);
-        wait_for_shared_memory([&a, &b]);
-        let acceptor = b.engine.listen(loopback(), 16).unwrap();
+        let attacked = AttackedListener::beside_connection(a, b);
+        let b = &attacked.b;
         let srq = b.engine.create_srq(b.pd, 16, 1).unwrap();
         let cq = b.engine.create_cq(64).unwrap();
         let options = QueuePairOptions {
@@ -370,16 +370,11 @@ impl SharedReceives {
             ..QueuePairOptions::new(b.pd)
         };
         let qp = b.engine.create_qp(&cq, &cq, options).unwrap();
-        let target = AttackedListener {
-            a,
-            b,
-            listener: acceptor,
-        };
         SharedReceives {
             qp,
             srq,
             cq,
-            attacked: target,
+            attacked,
         }
     }
 

@@ -17,8 +17,8 @@ use verbena_wire::number::Qpn;
 use crate::common::mpa::mpa_request;
 use crate::common::tcp::unread;
 use crate::common::{
-    SEND, Side, TEST_TIMEOUT, callable_side, descriptors, exchange, read_to_end, serialize_tests,
-    wait, wait_for_shared_memory,
+    SEND, Side, TEST_TIMEOUT, callable_side, descriptors, exchange, exchange_until_shared,
+    read_to_end, serialize_tests, wait,
 };
 
 const LOCALHOST: &str = "127.0.0.1";
@@ -302,8 +302,7 @@ fn call_flood_is_bounded_and_connections_survive() {
     let (a, b) = (side(&[]), side(&[("half_open", "32")]));
     set_peer(&b, number(&a));
     set_peer(&a, number(&b));
-    exchange(&a, &b);
-    wait_for_shared_memory([&a, &b]);
+    exchange_until_shared([&a, &b], || exchange(&a, &b));
     let (to, before) = (number(&b), descriptors());
     let mut raws = Vec::new();
     for n in 0..400_u32 {

@@ -10,8 +10,8 @@ use verbena_testing::{own_process, readable_within, wait_readable};
 use verbena_wire::number::{Psn, Qpn};
 
 use crate::common::{
-    LIMITS, SEND, Side, TEST_TIMEOUT, descriptors, pattern, serialize_tests, wait,
-    wait_for_shared_memory,
+    LIMITS, SEND, Side, TEST_TIMEOUT, descriptors, exchange_until_shared, pattern, serialize_tests,
+    wait,
 };
 
 const LOCALHOST: &str = "127.0.0.1";
@@ -390,8 +390,7 @@ fn hundred_connections_leave_no_descriptors() {
     own_process!();
     let (a, b) = (reliable(&[]), reliable(&[]));
     connect(&a, &b);
-    exchange(&a, &b);
-    wait_for_shared_memory([&a, &b]);
+    exchange_until_shared([&a, &b], || exchange(&a, &b));
     let before = descriptors();
     let end = Instant::now() + TEST_TIMEOUT;
     for _ in 0..100 {
