@@ -105,7 +105,7 @@ int main(void)
 	same(list[2]->d_name, "1");
 	glob_t all;
 	CHECK(glob("/sys/class/infiniband/*/ports/*/state", 0, NULL, &all) == 0 && all.gl_pathc >= 1);
-	CHECK(glob(DEVICE "/ports/1/counters/port_xmit_d*", 0, NULL, &all) == 0 && all.gl_pathc == 1);
+	CHECK(glob(DEVICE "/ports/1/counters/port_xmit_dat*", 0, NULL, &all) == 0 && all.gl_pathc == 1);
 	current(open(all.gl_pathv[0], O_RDONLY));
 	FILE *stream = fopen(all.gl_pathv[0], "re");
 	CHECK(stream && fcntl(fileno(stream), F_GETFD) == FD_CLOEXEC);
