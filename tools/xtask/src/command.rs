@@ -2,6 +2,7 @@
 //! A [`Tool`] prints the command it runs and turns a non-zero exit into an error that names the program.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -105,11 +106,11 @@ impl Tool {
         Ok(())
     }
 
-    /// Runs it with all its output in a file; returns whether it succeeded.
+    /// Prints it and runs it with all its output at the end of a file; returns whether it succeeded.
     pub(crate) fn run_into(mut self, file: &Path) -> Result<bool> {
-        eprintln!("$ {} > {}", self.shown(), file.display());
-        let create = || std::fs::File::create(file);
-        let out = create().with_context(|| format!("cannot create {}", file.display()))?;
+        eprintln!("$ {} >> {}", self.shown(), file.display());
+        let open = File::options().append(true).create(true).open(file);
+        let out = open.with_context(|| format!("cannot open {}", file.display()))?;
         let err = out.try_clone().context("cannot clone a descriptor")?;
         let status = self.command.stdout(out).stderr(err).status();
         let status =
@@ -187,6 +188,18 @@ mod tests {
     fn a_missing_program_is_named() {
         let error = Tool::new("no-such-program-here").run_quietly().unwrap_err();
         assert!(error.to_string().contains("no-such-program-here"));
+    }
+
+    #[test]
+    fn output_is_added_to_the_file() {
+        let file = std::env::temp_dir().join(format!("xtask-output-{}", std::process::id()));
+        for word in ["one", "two"] {
+            assert!(Tool::new("echo").arg(word).run_into(&file).unwrap());
+        }
+        assert!(!Tool::new("false").run_into(&file).unwrap());
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(text, "one\ntwo\n");
     }
 
     #[test]

@@ -91,6 +91,8 @@ fn fuzz_all(
         let folders = Folders::of(workspace, target);
         folders.create(&workspace.root)?;
         let log = logs.join(format!("{target}.log"));
+        // That of an earlier run, if there was one.
+        let _ = std::fs::remove_file(&log);
         let clean = fuzzer(workspace, binary, &folders, options).run_into(&log)?;
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let mut row = summary(target, &text);

@@ -45,9 +45,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     models(workspace, MODELS, options).run()
 }
 
-/// Compiles the models without running them.
-pub(crate) fn compile(workspace: &Workspace) -> Tool {
-    build(workspace, MODELS).arg("--no-run")
+/// The step of `cargo xtask test`.
+pub(crate) fn test(workspace: &Workspace) -> Tool {
+    models(workspace, MODELS, &Options::default())
 }
 
 fn build(workspace: &Workspace, models: &[(&str, &str)]) -> Tool {

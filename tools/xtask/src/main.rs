@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own checks and drivers, one subcommand per file.
 //! Contributors and CI run the same checks through it. It starts programs, reads files and reports; it has no RDMA code.
 
+mod background;
 mod bench;
 mod clients;
 mod command;

@@ -48,21 +48,16 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 }
 
 /// The step of `cargo xtask test`: the seeds pass, and without each of the mends one of them fails.
-pub(crate) fn test(workspace: &Workspace, long: bool) -> Result<()> {
-    run(workspace, &Options::test(long))?;
-    for mend in MENDS {
-        let options = Options {
-            without_mend: Some(mend.to_owned()),
-            ..Options::test(false)
-        };
-        run(workspace, &options)?;
-    }
-    Ok(())
-}
-
-/// Compiles the program without running it.
-pub(crate) fn compile(workspace: &Workspace) -> Tool {
-    build(workspace).arg("--no-run")
+pub(crate) fn test(workspace: &Workspace, long: bool) -> Vec<Tool> {
+    let seeds = [Options::test(long)].into_iter();
+    let without_mends = MENDS.map(|mend| Options {
+        without_mend: Some(mend.to_owned()),
+        ..Options::test(false)
+    });
+    seeds
+        .chain(without_mends)
+        .map(|options| tool(workspace, &options))
+        .collect()
 }
 
 fn build(workspace: &Workspace) -> Tool {

@@ -59,14 +59,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 }
 
 /// Seeds 0, 1, … as the test command runs them.
-pub(crate) fn test(workspace: &Workspace, count: u64) -> Result<()> {
+pub(crate) fn test(workspace: &Workspace, count: u64) -> Vec<Tool> {
     // Built with the features of the whole workspace, as for the tests: built alone it would be compiled again.
     let beside = ["test", "--workspace", "--no-run", "--test", "command"];
-    workspace.cargo().args(beside).run()?;
-    Tool::new(workspace.target.join("debug").join(PROGRAM))
+    let run = Tool::new(workspace.target.join("debug").join(PROGRAM))
         .current_dir(&workspace.root)
-        .args(Options::from_zero(count).arguments())
-        .run()
+        .args(Options::from_zero(count).arguments());
+    vec![workspace.cargo().args(beside), run]
 }
 
 /// The simulator's binary, built and ready for arguments.

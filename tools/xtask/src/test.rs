@@ -1,17 +1,23 @@
 //! `cargo xtask test`: everything that must hold before a change lands, in the order of cost.
 //! CI runs exactly this, and so does a contributor; a new machine needs only Rust to start it.
 
-use std::cell::Cell;
-use std::thread::{Scope, ScopedJoinHandle};
+use std::cell::OnceCell;
 
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::background::Background;
 use crate::command::Tool;
 use crate::dropin::Build;
 use crate::step::Steps;
 use crate::workspace::Workspace;
 use crate::{clients, dropin, instructions, loom, packages, schedules, sim, tidy};
+
+// The steps that run in the background.
+const MODELS: &str = "models";
+const SCHEDULES: &str = "schedules";
+const SIMULATOR: &str = "simulator";
+const DOCUMENTATION: &str = "documentation";
 
 /// Seeds that the simulator runs in every test run.
 const SEEDS: u64 = 200;
@@ -29,15 +35,11 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
-    std::thread::scope(|scope| run_in(scope, workspace, options))
-}
-
-fn run_in<'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    workspace: &'scope Workspace,
-    options: &Options,
-) -> Result<()> {
-    let models = Cell::new(None);
+    let background = OnceCell::new();
+    let finish = |title| match background.get() {
+        Some(background) => Background::finish(background, title),
+        None => bail!("it was not started"),
+    };
     let mut steps = Steps::default();
     steps.add_outcome("programs the tests need", || {
         packages::ensure(!options.no_install)
@@ -47,23 +49,27 @@ fn run_in<'scope>(
     steps.add("tidy", || tidy::run(workspace, &tidy::Options::default()));
     steps.add("build", || build(workspace, options.long));
     steps.add("tests", || {
-        models.set(Some(scope.spawn(|| compile_models(workspace))));
+        background.get_or_init(|| start_background(workspace, options.long));
         tests(workspace, options.long).run()
     });
     steps.add_outcome("clients", || clients::test(workspace, options.long));
-    steps.add("models", || {
-        if let Some(compiling) = models.take() {
-            let compiled = ScopedJoinHandle::join(compiling);
-            compiled.unwrap_or_else(|_| bail!("the build of the models panicked"))?;
-        }
-        loom::run(workspace, &loom::Options::default())
-    });
-    steps.add("schedules", || schedules::test(workspace, options.long));
-    steps.add("documentation", || documentation(workspace).run());
+    for title in [MODELS, SCHEDULES, SIMULATOR, DOCUMENTATION] {
+        steps.add(title, move || finish(title));
+    }
     steps.add_outcome("instruction counts", || instructions::test(workspace));
-    let seeds = if options.long { SEEDS_LONG } else { SEEDS };
-    steps.add("simulator", || sim::test(workspace, seeds));
     steps.run()
+}
+
+/// What takes processors and no particular time: while the tests wait for each other, and the real programs after them, processors are idle.
+fn start_background(workspace: &Workspace, long: bool) -> Background {
+    let seeds = if long { SEEDS_LONG } else { SEEDS };
+    let steps = [
+        (MODELS, vec![loom::test(workspace)]),
+        (SCHEDULES, schedules::test(workspace, long)),
+        (SIMULATOR, sim::test(workspace, seeds)),
+        (DOCUMENTATION, vec![documentation(workspace)]),
+    ];
+    Background::start(workspace, steps)
 }
 
 fn format(workspace: &Workspace) -> Tool {
@@ -89,22 +95,6 @@ fn build(workspace: &Workspace, long: bool) -> Result<()> {
     // A long run takes the build that is installed.
     let from = if long { Build::Release } else { Build::Tests };
     dropin::build_complete(workspace, from)
-}
-
-/// Compiles what the steps after the tests run and every crate is compiled again for: while the tests wait for each other, and the real
-/// programs after them, processors are idle.
-fn compile_models(workspace: &Workspace) -> Result<()> {
-    for (name, tool) in [
-        ("models", loom::compile(workspace)),
-        ("schedules", schedules::compile(workspace)),
-    ] {
-        let log = workspace.target.join(format!("build-{name}.log"));
-        if !tool.in_idle_time().run_into(&log)? {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            bail!("the {name} were not built:\n{text}");
-        }
-    }
-    Ok(())
 }
 
 /// Plain `cargo test`: it needs no further program and runs the documentation's examples too.

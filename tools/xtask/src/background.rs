@@ -1,0 +1,147 @@
+//! Steps whose result does not depend on time, run one after the other with the lowest priority while the tests wait for each other: models,
+//! schedules, seeds. What a step prints goes into a file of its own, which is printed when the step's turn comes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+
+use anyhow::{Result, bail};
+
+use crate::command::Tool;
+use crate::workspace::Workspace;
+
+/// What runs in the background, in order. When it is dropped, no further command is started; the running one is waited for.
+pub(crate) struct Background {
+    steps: Vec<Step>,
+    is_stopped: Arc<AtomicBool>,
+    running: Option<JoinHandle<()>>,
+}
+
+struct Step {
+    title: &'static str,
+    log: PathBuf,
+    result: Receiver<Result<()>>,
+}
+
+impl Background {
+    /// Starts the commands of all steps.
+    pub(crate) fn start(
+        workspace: &Workspace,
+        steps: impl IntoIterator<Item = (&'static str, Vec<Tool>)>,
+    ) -> Background {
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let mut shown = Vec::new();
+        let mut work = Vec::new();
+        for (title, tools) in steps {
+            let log = workspace
+                .target
+                .join(format!("test-{}.log", title.replace(' ', "-")));
+            let (sender, result) = channel();
+            work.push((tools, log.clone(), sender));
+            shown.push(Step { title, log, result });
+        }
+        let stopped = Arc::clone(&is_stopped);
+        let running = std::thread::spawn(move || {
+            for (tools, log, sender) in work {
+                let _ = std::fs::remove_file(&log);
+                let mut tools = tools.into_iter();
+                let result = tools.try_for_each(|tool| {
+                    let shown = tool.shown();
+                    if stopped.load(Ordering::Acquire) {
+                        bail!("`{shown}` was not started");
+                    }
+                    match tool.in_idle_time().run_into(&log)? {
+                        true => Ok(()),
+                        false => bail!("`{shown}` failed"),
+                    }
+                });
+                // The receiver is gone if another step failed first.
+                let _ = sender.send(result);
+            }
+        });
+        Background {
+            steps: shown,
+            is_stopped,
+            running: Some(running),
+        }
+    }
+
+    /// Waits for the step, prints what it has printed, and returns its result.
+    pub(crate) fn finish(&self, title: &str) -> Result<()> {
+        let Some(step) = self.steps.iter().find(|step| step.title == title) else {
+            bail!("the background has no step `{title}`");
+        };
+        let result = step.result.recv();
+        // Nothing was printed if the first command could not be started.
+        let text = std::fs::read_to_string(&step.log).unwrap_or_default();
+        print!("{text}");
+        result.unwrap_or_else(|_| bail!("the thread of the background panicked"))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Release);
+        if let Some(running) = self.running.take() {
+            // A panic was reported by the thread itself.
+            let _ = running.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use verbena_testing::wait_until;
+
+    fn workspace(name: &str) -> Workspace {
+        let target = std::env::temp_dir().join(format!("xtask-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&target).unwrap();
+        Workspace {
+            target,
+            ..Workspace::load().unwrap()
+        }
+    }
+
+    fn shell(command: &str) -> Tool {
+        Tool::new("sh").args(["-c", command])
+    }
+
+    #[test]
+    fn failure_belongs_to_its_step() {
+        let workspace = workspace("failure");
+        let steps = [
+            ("one", vec![shell("exit 3"), shell("echo not reached")]),
+            ("two", vec![shell("echo two")]),
+        ];
+        let background = Background::start(&workspace, steps);
+        assert!(background.finish("one").is_err());
+        background.finish("two").unwrap();
+        assert!(background.finish("three").is_err());
+        let log = |name| std::fs::read_to_string(workspace.target.join(name)).unwrap();
+        assert_eq!(log("test-one.log"), "");
+        assert_eq!(log("test-two.log"), "two\n");
+        std::fs::remove_dir_all(&workspace.target).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_started_after_the_end() {
+        let workspace = workspace("end");
+        let [started, go, late] = ["started", "go", "late"].map(|name| workspace.target.join(name));
+        let (started_, go_) = (started.display(), go.display());
+        let first = shell(&format!(
+            "touch {started_}; until [ -e {go_} ]; do sleep 0.01; done"
+        ));
+        let second = shell(&format!("touch {}", late.display()));
+        let background = Background::start(&workspace, [("one", vec![first, second])]);
+        wait_until("the first runs", || started.exists());
+        background.is_stopped.store(true, Ordering::Release);
+        std::fs::write(&go, "").unwrap();
+        drop(background);
+        assert!(!late.exists());
+        std::fs::remove_dir_all(&workspace.target).unwrap();
+    }
+}
