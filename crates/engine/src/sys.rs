@@ -35,6 +35,7 @@ pub mod link;
 pub mod listener;
 pub mod packet_channel;
 mod path;
+pub mod peer_credentials;
 #[cfg_attr(shuttle, path = "sys/simulated/poller.rs")]
 pub mod poller;
 pub mod port_pair;

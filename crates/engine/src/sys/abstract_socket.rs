@@ -4,9 +4,10 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
 
 use super::fd::{FLAGS, Fd};
+use super::peer_credentials::PeerCredentials;
 use super::{Error, Result};
 
 /// The backlog of pending connections.
@@ -57,11 +58,7 @@ pub struct AbstractClient {
 impl AbstractClient {
     /// Its user when it connected.
     pub fn peer_uid(&self) -> Result<u32> {
-        let cred = sockopt::socket_peercred(&self.fd);
-        Ok(cred
-            .map_err(Error::of("getsockopt SO_PEERCRED"))?
-            .uid
-            .as_raw())
+        Ok(PeerCredentials::of(&self.fd)?.user)
     }
 
     /// Takes what the client has sent; true if it is exactly this request.

@@ -16,10 +16,11 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 use verbena_stream::Time;
 
 use super::fd::{FLAGS, Fd};
+use super::peer_credentials::PeerCredentials;
 use super::{Error, effective_uid, now};
 
 /// The longest message.
@@ -170,8 +171,7 @@ impl FdChannel {
     /// A connected Unix socket, if its other end belongs to a process of the same user.
     pub fn new(fd: OwnedFd) -> Result<FdChannel, FdChannelError> {
         let fd = Fd::from(fd);
-        let peer = sockopt::socket_peercred(&fd).map_err(Error::of("getsockopt SO_PEERCRED"))?;
-        let (theirs, ours) = (peer.uid.as_raw(), effective_uid());
+        let (theirs, ours) = (PeerCredentials::of(&fd)?.user, effective_uid());
         if theirs != ours {
             return Err(FdChannelError::OtherUser { theirs, ours });
         }

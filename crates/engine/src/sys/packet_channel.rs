@@ -3,16 +3,17 @@
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType, sockopt,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
 };
 
 use super::fd::{FLAGS, Fd};
-use super::{Error, Result, effective_uid};
+use super::peer_credentials::PeerCredentials;
+use super::{Error, Result};
 
 /// Most descriptors with one packet.
 pub const MAX_FDS: usize = 4;
@@ -88,35 +89,11 @@ impl PacketChannel {
 
     /// The process at the other end when it connected, or listened; none if it has no number here.
     pub fn peer_process(&self) -> Option<u32> {
-        let mut peer = libc::ucred {
-            pid: 0,
-            uid: 0,
-            gid: 0,
-        };
-        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes to `peer`, and the length; both are local variables.
-        let failed = unsafe {
-            libc::getsockopt(
-                self.fd.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                (&raw mut peer).cast(),
-                &raw mut len,
-            )
-        };
-        // The kernel reports 0 for a process of another namespace.
-        let pid = u32::try_from(peer.pid).ok().filter(|pid| *pid != 0);
-        pid.filter(|_| failed == 0)
+        PeerCredentials::of(&self.fd).ok()?.process
     }
 
     fn check_peer(&self) -> Result<()> {
-        let peer = sockopt::socket_peercred(&self.fd);
-        let peer = peer.map_err(Error::of("getsockopt SO_PEERCRED"))?;
-        if peer.uid.as_raw() == effective_uid() {
-            Ok(())
-        } else {
-            Err(Error::new("getsockopt SO_PEERCRED", Errno::PERM))
-        }
+        PeerCredentials::of(&self.fd)?.check_user()
     }
 
     /// Sends a packet in two parts; false if there is no room now.

@@ -12,9 +12,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, fchmod};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::peer_credentials::PeerCredentials;
 use super::{effective_uid, is_privileged};
 
 const OTHERS_WRITE: u32 = 0o022;
@@ -64,7 +64,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 
 /// The user at the other end, if it is neither `owner` nor root.
 pub fn other_user(stream: &UnixStream, owner: u32) -> io::Result<Option<u32>> {
-    let user = socket_peercred(stream)?.uid.as_raw();
+    let user = PeerCredentials::of(stream)?.user;
     Ok((user != owner && user != 0).then_some(user))
 }
 
