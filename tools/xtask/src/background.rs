@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use anyhow::{Result, bail};
 
 use crate::command::Tool;
+use crate::step::Outcome;
 use crate::workspace::Workspace;
 
 /// What runs in the background, in order. When it is dropped, no further command is started; the running one is waited for.
@@ -69,7 +70,7 @@ impl Background {
     }
 
     /// Waits for the step, prints what it has printed, and returns its result.
-    pub(crate) fn finish(&self, title: &str) -> Result<()> {
+    pub(crate) fn finish(&self, title: &str) -> Result<Outcome> {
         let Some(step) = self.steps.iter().find(|step| step.title == title) else {
             bail!("the background has no step `{title}`");
         };
@@ -77,7 +78,8 @@ impl Background {
         // Nothing was printed if the first command could not be started.
         let text = std::fs::read_to_string(&step.log).unwrap_or_default();
         print!("{text}");
-        result.unwrap_or_else(|_| bail!("the thread of the background panicked"))
+        result.unwrap_or_else(|_| bail!("the thread of the background panicked"))?;
+        Ok(Outcome::printed_in(&text))
     }
 }
 
@@ -119,7 +121,7 @@ mod tests {
         ];
         let background = Background::start(&workspace, steps);
         assert!(background.finish("one").is_err());
-        background.finish("two").unwrap();
+        assert!(matches!(background.finish("two"), Ok(Outcome::Passed)));
         assert!(background.finish("three").is_err());
         let log = |name| std::fs::read_to_string(workspace.target.join(name)).unwrap();
         assert_eq!(log("test-one.log"), "");

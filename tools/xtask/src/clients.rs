@@ -83,17 +83,8 @@ impl Options {
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     packages::ensure(true)?;
-    match perform(workspace, options)? {
-        Outcome::Passed => Ok(()),
-        Outcome::Noted(what) => {
-            println!("!!! {what}");
-            Ok(())
-        }
-        Outcome::Lacking(what) => {
-            println!("!!! NOT EVERYTHING WAS TESTED: {what}");
-            Ok(())
-        }
-    }
+    perform(workspace, options)?.print();
+    Ok(())
 }
 
 /// For the test run, which has built the libraries before.

@@ -75,20 +75,24 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if options.write {
         return write(workspace);
     }
-    match compare(workspace)? {
-        Outcome::Passed => {}
-        Outcome::Noted(what) => println!("!!! {what}"),
-        Outcome::Lacking(what) => println!("!!! NOT EVERYTHING WAS TESTED: {what}"),
-    }
+    compare(workspace)?.print();
     Ok(())
 }
 
-/// For the test run, where a missing program is a failure in CI and reported elsewhere.
-pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
-    if find(VALGRIND).is_none() {
-        return uncounted(packages::in_ci());
+/// The step of the test command: this program, so that it can run beside others.
+pub(crate) fn test(workspace: &Workspace) -> Result<Tool> {
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
+    Ok(Tool::new(own)
+        .arg("instructions")
+        .current_dir(&workspace.root))
+}
+
+/// The outcome of the step if nothing can be counted: a missing program is a failure in CI, and reported elsewhere.
+pub(crate) fn missing() -> Result<Option<Outcome>> {
+    match find(VALGRIND) {
+        Some(_) => Ok(None),
+        None => uncounted(packages::in_ci()).map(Some),
     }
-    compare(workspace)
 }
 
 /// Builds the benchmark, if it can be counted.

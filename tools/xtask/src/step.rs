@@ -16,6 +16,32 @@ pub(crate) enum Outcome {
     Lacking(String),
 }
 
+const MARK: &str = "!!! ";
+const NOT_EVERYTHING: &str = "NOT EVERYTHING WAS TESTED: ";
+
+impl Outcome {
+    /// For a command that is run alone, without a table.
+    pub(crate) fn print(&self) {
+        match self {
+            Outcome::Passed => {}
+            Outcome::Noted(what) => println!("{MARK}{what}"),
+            Outcome::Lacking(what) => println!("{MARK}{NOT_EVERYTHING}{what}"),
+        }
+    }
+
+    /// What a command that succeeded has [printed](Outcome::print).
+    pub(crate) fn printed_in(text: &str) -> Outcome {
+        let mut marked = text.lines().filter_map(|line| line.strip_prefix(MARK));
+        let Some(what) = marked.next() else {
+            return Outcome::Passed;
+        };
+        match what.strip_prefix(NOT_EVERYTHING) {
+            Some(what) => Outcome::Lacking(what.to_owned()),
+            None => Outcome::Noted(what.to_owned()),
+        }
+    }
+}
+
 /// The entry of a step in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
@@ -117,13 +143,13 @@ fn summary(lines: &[Line]) -> String {
     for line in lines {
         match &line.verdict {
             Verdict::Noted(what) => {
-                let _ = writeln!(text, "\n!!! {}, passed: {what}", line.title);
+                let _ = writeln!(text, "\n{MARK}{}, passed: {what}", line.title);
             }
             Verdict::Lacking(what) => {
-                let _ = writeln!(text, "\n!!! NOT EVERYTHING WAS TESTED: {what}");
+                let _ = writeln!(text, "\n{MARK}{NOT_EVERYTHING}{what}");
             }
             Verdict::Failed(why) => {
-                let _ = writeln!(text, "\n!!! {}: {why}", line.title);
+                let _ = writeln!(text, "\n{MARK}{}: {why}", line.title);
             }
             Verdict::Passed | Verdict::NotRun => {}
         }
@@ -177,6 +203,16 @@ mod tests {
         let text = summary(&[line("one", Verdict::Passed), line("two", Verdict::Passed)]);
         assert_eq!(text.lines().last(), Some("2 of 2 steps passed"));
         assert!(text.contains("1.5 s"));
+    }
+
+    #[test]
+    fn outcome_is_read_from_what_a_command_has_printed() {
+        let of = Outcome::printed_in;
+        assert!(matches!(of("5 instructions\n"), Outcome::Passed));
+        let noted = of("5 instructions\n!!! fewer than recorded\n");
+        assert!(matches!(noted, Outcome::Noted(what) if what == "fewer than recorded"));
+        let lacking = of("!!! NOT EVERYTHING WAS TESTED: other processor\n");
+        assert!(matches!(lacking, Outcome::Lacking(what) if what == "other processor"));
     }
 
     #[test]
