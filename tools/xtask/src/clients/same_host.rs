@@ -74,7 +74,7 @@ fn container(word: &str, choice: &str, prepare: &str, expected: &str) -> Case {
     let client = side(format!(
         "{prepare}; rping -c -a {PEER} -p {PORT} -C 100000000 2>/dev/null & pid=$!; \
          until {SCRIPTS}/verbena devinfo $pid 2>&1 | grep -F \"{expected}\"; do kill -0 $pid || exit 1; sleep 0.1; done; \
-         kill $pid; wait $pid; exit 0"
+         {{ kill $pid; wait $pid; }} 2>/dev/null; exit 0"
     ));
     let client = client.must_print(expected);
     Case::pair(format!("namespaces/same_host/{word}"), server, client)
