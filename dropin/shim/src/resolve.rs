@@ -6,6 +6,7 @@ use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::io::Write as _;
 
 use crate::{Buffer, preserve_errno, redirect};
 
@@ -138,29 +139,22 @@ pub(crate) fn may_be_inside(path: &[u8]) -> bool {
 pub(crate) fn path_inside(fd: c_int, buffer: &mut Buffer) -> Option<*const c_char> {
     let root = bytes(ROOT.load(Ordering::Acquire))?;
     let mut link = [0_u8; 32];
-    let mut digits = [0_u8; 12];
-    let mut rest = u32::try_from(fd).ok()?;
-    let mut at = digits.len();
-    while {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        rest > 0
-    } {}
-    let name = b"/proc/self/fd/".iter().chain(&digits[at..]);
-    link.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-    // SAFETY: every byte of the part that is returned was written by the kernel or below; no byte is read before that.
-    let buffer: &mut [u8] = unsafe { &mut *buffer.as_mut_ptr() };
-    let room = buffer.len() - 1;
-    let len = preserve_errno(|| {
-        let (at, to) = (libc::AT_FDCWD, buffer.as_mut_ptr());
-        // SAFETY: `link` is a C string, since it is longer than its text; `to` has room for `room` bytes.
-        unsafe { libc::syscall(libc::SYS_readlinkat, at, link.as_ptr(), to, room) }
+    // The longest text leaves a zero behind it.
+    write!(&mut link[..], "/proc/self/fd/{fd}").ok()?;
+    let (to, room) = (buffer.as_mut_ptr().cast::<u8>(), size_of::<Buffer>() - 1);
+    let at = libc::AT_FDCWD;
+    // SAFETY: `link` is a C string; `buffer` has room for `room` bytes and one more.
+    let len = preserve_errno(|| unsafe {
+        libc::syscall(libc::SYS_readlinkat, at, link.as_ptr(), to, room)
     });
     let len = usize::try_from(len).ok()?;
-    *buffer.get_mut(len)? = 0;
-    let rest = buffer.get(..len)?.strip_prefix(root)?;
-    rest.starts_with(b"/").then(|| buffer.as_ptr().cast())
+    // SAFETY: the kernel has written `len` bytes to `buffer`, at most `room`.
+    let path = unsafe {
+        to.add(len).write(0);
+        core::slice::from_raw_parts(to, len)
+    };
+    let rest = path.strip_prefix(root)?;
+    rest.starts_with(b"/").then(|| to.cast_const().cast())
 }
 
 /// The current value of a counter's file; none if the path is not that of a counter.

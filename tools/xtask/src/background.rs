@@ -1,13 +1,14 @@
 //! Steps whose result does not depend on time, run one after the other with the lowest priority while the tests wait for each other: models,
 //! schedules, seeds. What a step prints goes into a file of its own, which is printed when the step's turn comes.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::command::Tool;
 use crate::step::Outcome;
@@ -46,20 +47,8 @@ impl Background {
         let stopped = Arc::clone(&is_stopped);
         let running = std::thread::spawn(move || {
             for (tools, log, sender) in work {
-                let _ = std::fs::remove_file(&log);
-                let mut tools = tools.into_iter();
-                let result = tools.try_for_each(|tool| {
-                    let shown = tool.shown();
-                    if stopped.load(Ordering::Acquire) {
-                        bail!("`{shown}` was not started");
-                    }
-                    match tool.in_idle_time().run_into(&log)? {
-                        true => Ok(()),
-                        false => bail!("`{shown}` failed"),
-                    }
-                });
                 // The receiver is gone if another step failed first.
-                let _ = sender.send(result);
+                let _ = sender.send(run_all(tools, &log, &stopped));
             }
         });
         Background {
@@ -75,12 +64,27 @@ impl Background {
             bail!("the background has no step `{title}`");
         };
         let result = step.result.recv();
-        // Nothing was printed if the first command could not be started.
+        // There is no file if it could not be created, which the result says.
         let text = std::fs::read_to_string(&step.log).unwrap_or_default();
         print!("{text}");
         result.unwrap_or_else(|_| bail!("the thread of the background panicked"))?;
         Ok(Outcome::printed_in(&text))
     }
+}
+
+/// Runs the commands of a step, up to the first that fails.
+fn run_all(tools: Vec<Tool>, log: &Path, is_stopped: &AtomicBool) -> Result<()> {
+    File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+    for tool in tools {
+        let shown = tool.shown();
+        if is_stopped.load(Ordering::Acquire) {
+            bail!("`{shown}` was not started");
+        }
+        if !tool.in_idle_time().run_into(log)? {
+            bail!("`{shown}` failed");
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Background {

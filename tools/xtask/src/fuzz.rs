@@ -1,6 +1,7 @@
 //! `cargo xtask fuzz`: coverage-guided fuzzing with libFuzzer, on the stable toolchain.
 //! The instrumentation is passed to LLVM, so neither nightly nor a cargo plugin is needed; checked-in corpora change only on `--minimise`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -91,8 +92,7 @@ fn fuzz_all(
         let folders = Folders::of(workspace, target);
         folders.create(&workspace.root)?;
         let log = logs.join(format!("{target}.log"));
-        // That of an earlier run, if there was one.
-        let _ = std::fs::remove_file(&log);
+        File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let clean = fuzzer(workspace, binary, &folders, options).run_into(&log)?;
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let mut row = summary(target, &text);
