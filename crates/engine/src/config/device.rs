@@ -15,7 +15,7 @@ pub struct Interface {
 /// The setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Device {
-    /// The first address that is neither loopback nor link-local, else 127.0.0.1.
+    /// All addresses of the first interface that has one that other hosts can reach, else 127.0.0.1.
     Auto,
     /// All addresses of an interface.
     Interface(String),
@@ -27,16 +27,17 @@ impl Device {
     /// The addresses, out of those of the machine; none if the named interface has no usable one.
     pub fn resolve(&self, machine: &[Interface]) -> Option<Vec<IpAddr>> {
         // A link-local address is ambiguous without the index of its interface.
-        let usable = machine.iter().filter(|i| !link_local(i.ip));
+        let usable = || machine.iter().filter(|i| !link_local(i.ip));
+        let of_interface = |name: &str| {
+            let its = usable().filter(|i| i.name == name);
+            its.map(|i| i.ip).collect::<Vec<IpAddr>>()
+        };
         match self {
-            Device::Auto => {
-                let first = usable.map(|i| i.ip).find(|ip| !ip.is_loopback());
-                Some(vec![first.unwrap_or(Ipv4Addr::LOCALHOST.into())])
-            }
-            Device::Interface(name) => {
-                let its: Vec<IpAddr> = usable.filter(|i| i.name == *name).map(|i| i.ip).collect();
-                (!its.is_empty()).then_some(its)
-            }
+            Device::Auto => Some(match usable().find(|i| !i.ip.is_loopback()) {
+                Some(first) => of_interface(&first.name),
+                None => vec![Ipv4Addr::LOCALHOST.into()],
+            }),
+            Device::Interface(name) => Some(of_interface(name)).filter(|its| !its.is_empty()),
             // Not compared with the machine's addresses: it may get them later, and `bind` fails if it has not.
             Device::Addresses(addresses) => Some(addresses.clone()),
         }

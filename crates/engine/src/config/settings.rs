@@ -224,7 +224,7 @@ settings! {
     presents: Option<Vec<LogicalDevice>> = None, Or("auto", Presents);
     /// The logical device that packets belong to, by address, port or connection; the most specific rule applies, and all other packets belong to the first device.
     owners: Vec<Rule> = Vec::new(), Owners;
-    /// The adapter's addresses; `auto` is the first one that other hosts can reach, else loopback.
+    /// The adapter's addresses; `auto` is all those of the first interface that other hosts can reach, else loopback.
     device: Device = Device::Auto, Devices;
     /// Source addresses that may connect and send datagrams; empty allows all. It applies to every kind of listener.
     allow: Networks = Networks::default(), NetworkList;

@@ -111,9 +111,10 @@ fn device_setting_resolves_to_interface_addresses() {
         has("eth0", "192.0.2.2"),
         has("eth0", "2001:db8::2"),
         has("eth0", "fe80::1"),
+        has("eth1", "198.51.100.2"),
     ];
     let auto = Device::Auto.resolve(&machine).unwrap();
-    assert_eq!(auto, [peer("192.0.2.2")]);
+    assert_eq!(auto, [peer("192.0.2.2"), peer("2001:db8::2")]);
     let alone = Device::Auto.resolve(&machine[..1]).unwrap();
     assert_eq!(alone, [peer("127.0.0.1")]);
     let named = |name: &str| Device::Interface(name.to_owned()).resolve(&machine);
@@ -121,7 +122,7 @@ fn device_setting_resolves_to_interface_addresses() {
         named("eth0").unwrap(),
         [peer("192.0.2.2"), peer("2001:db8::2")]
     );
-    assert_eq!(named("eth1"), None);
+    assert_eq!(named("eth2"), None);
     let chosen = Device::Addresses(vec![peer("198.51.100.1")]);
     assert_eq!(chosen.resolve(&machine).unwrap(), [peer("198.51.100.1")]);
     let mut config = crate::Config::default();
