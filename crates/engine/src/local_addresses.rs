@@ -31,7 +31,9 @@ impl LocalAddresses {
         if let Some(addresses) = self.found.get() {
             return Ok(addresses);
         }
-        let machine = sys::interfaces()?;
+        let mut machine = sys::interfaces()?;
+        // An IPv6 address that was just added, or that another host has, cannot be used (RFC 4862: tentative).
+        machine.retain(|i| i.ip.is_ipv4() || can_bind(i.ip));
         let found = self.config.device.resolve(&machine);
         let found = found.ok_or(Error::NoDevice)?;
         Ok(self.found.get_or_init(|| found))
@@ -58,4 +60,9 @@ impl LocalAddresses {
             _ => Err(sys::Error::not_loopback().into()),
         }
     }
+}
+
+/// A socket can be bound to this address.
+fn can_bind(ip: IpAddr) -> bool {
+    sys::DatagramSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }

@@ -13,8 +13,10 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// More rounds than any machine completes before the disturbance.
 const ENDLESS: u64 = 100_000_000;
 /// At least a second at the highest speed measured: asleep, and polling shared memory.
-const ROUNDS: u64 = 150_000;
-const POLLED_ROUNDS: u64 = 2_000_000;
+const ROUNDS: u64 = 100_000;
+const POLLED_ROUNDS: u64 = 600_000;
+/// The same for messages in one direction.
+const MESSAGES: &str = "2500000";
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -43,7 +45,7 @@ pub(crate) fn cases() -> Vec<Case> {
         };
         cases.push(killed(case, victim, ending).quick_if(victim == 0));
         let name = format!("faults/pause/ib_send_bw/{word}");
-        let case = bandwidth(&name, &["-n", "4000000", "-N"]);
+        let case = bandwidth(&name, &["-n", MESSAGES, "-N"]);
         cases.push(paused(case, victim).quick_if(victim == 1));
     }
     cases
