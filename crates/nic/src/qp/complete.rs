@@ -19,8 +19,18 @@ use crate::wr::Flags;
 
 /// Requests that have ended.
 impl Inner {
-    /// Completes what has ended at the front of the send queue.
+    /// Completes what has ended at the front of the send queue, and gives up what can no longer succeed.
+    #[inline]
     pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.sends.is_empty() && self.state == QpState::Rts && self.link == LinkState::Open {
+            // Nothing can complete, be given up or be waited for.
+            self.responder.release_spent();
+        } else {
+            self.settle_requests(init, out);
+        }
+    }
+
+    fn settle_requests(&mut self, init: &QpInit, out: &mut Outbox) {
         if self.link != LinkState::Open {
             self.settle_end(init, out);
         }
