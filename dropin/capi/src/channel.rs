@@ -187,13 +187,16 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `channel` exists during the call. No lock is held while it waits: the thread may be cancelled.
+    // SAFETY: the caller guarantees that `channel` exists when it calls.
     let Some(own) = (unsafe { ChannelObject::of(channel) }) else {
         return minus_one(Err(Errno::INVAL));
     };
+    // The channel may be destroyed while a thread waits, which waits on then, as on the kernel's. No lock is held while it waits: the thread
+    // may be cancelled.
+    let (events, queues) = (own.events.clone(), own.queues.clone());
     // A thread that sleeps serves at most `MAX_SERVED_QUEUES` queues.
     let some = || {
-        let queues = own.queues.lock();
+        let queues = queues.lock();
         let some = queues
             .iter()
             .take(MAX_SERVED_QUEUES)
@@ -203,7 +206,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     let wait = |channel: &verbena::low::Channel| {
         WeakCompletionQueue::wait(channel, some).map_err(|error| Errno(error.code()))
     };
-    let rung = own.events.take_by(wait, |source| source.acks.delivered());
+    let rung = events.take_by(wait, |source| source.acks.delivered());
     minus_one(rung.map(|source| {
         // SAFETY: the caller guarantees that `cq` and `cq_context` are valid for writes; a queue is not destroyed before its event is acknowledged.
         unsafe {

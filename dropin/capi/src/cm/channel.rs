@@ -73,8 +73,10 @@ pub unsafe extern "C-unwind" fn verbena_rdma_destroy_event_channel(
 /// # Safety
 /// `channel` was created by this library.
 pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Errno> {
-    // SAFETY: the caller guarantees that `channel` exists during the call. No lock is held while it waits: the thread may be cancelled.
-    let events = unsafe { &*of(channel)?.events };
+    // Programs (rping) destroy a channel on which a thread waits. As with the kernel's channels, that thread waits on: its share keeps the
+    // descriptor open. No lock is held while it waits: the thread may be cancelled.
+    // SAFETY: the caller guarantees that `channel` exists when it calls.
+    let events = unsafe { of(channel)?.events.clone() };
     loop {
         let event = events.take(|event| event.link.acks.delivered())?;
         // SAFETY: the identifier of `event` exists: destroying it removes its events, and waits for those that were delivered.

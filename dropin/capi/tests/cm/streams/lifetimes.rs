@@ -221,3 +221,34 @@ fn timewait_exit_is_raised_for_roce_only() {
     client.channel.expect(RDMA_CM_EVENT_TIMEWAIT_EXIT);
     server.channel.expect_no_event(SOON);
 }
+
+/// rping destroys its channel while a thread waits on it, and ends with a failure if that thread's call returns one. The kernel's never does.
+#[test]
+fn thread_that_waits_on_a_destroyed_channel_waits_on() {
+    begin();
+    const ROUNDS: usize = 20;
+    let (returned, codes) = mpsc::channel();
+    for _ in 0..ROUNDS {
+        let channel = Channel::new();
+        let (waits, raw) = (returned.clone(), channel.0.expose_provenance());
+        // Not joined: it waits until the process ends.
+        std::thread::spawn(move || {
+            let channel: *mut rdma_event_channel = ptr::with_exposed_provenance_mut(raw);
+            let mut event = ptr::null_mut();
+            let code = call!(rdma_get_cm_event(channel, &raw mut event));
+            let _ = waits.send((code, errno()));
+        });
+        // real time: until the thread waits in the kernel, which nothing tells.
+        std::thread::sleep(Duration::from_millis(5));
+        // The thread is woken as for an event that is then removed with its identifier.
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: the eight bytes are local, and the descriptor is the channel's.
+        let written = unsafe { libc::write(channel.fd(), one.as_ptr().cast(), one.len()) };
+        assert_eq!(written, 8);
+        drop(channel);
+    }
+    assert_eq!(
+        codes.recv_timeout(SOON),
+        Err(mpsc::RecvTimeoutError::Timeout)
+    );
+}
