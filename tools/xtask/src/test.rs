@@ -14,6 +14,7 @@ use crate::workspace::Workspace;
 use crate::{clients, dropin, instructions, loom, packages, schedules, sim, tidy};
 
 // The steps that run in the background.
+const CLIPPY: &str = "clippy";
 const MODELS: &str = "models";
 const SCHEDULES: &str = "schedules";
 const SIMULATOR: &str = "simulator";
@@ -46,7 +47,6 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         packages::ensure(!options.no_install)
     });
     steps.add("format", || format(workspace).run());
-    steps.add("clippy", || clippy(workspace).run());
     steps.add("tidy", || tidy::run(workspace, &tidy::Options::default()));
     steps.add("build", || build(workspace, options.long));
     steps.add("tests", || {
@@ -55,7 +55,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         tests(workspace, options.long).run()
     });
     steps.add_outcome("clients", || clients::test(workspace, options.long));
-    for title in [MODELS, SCHEDULES, SIMULATOR, DOCUMENTATION] {
+    for title in [CLIPPY, MODELS, SCHEDULES, SIMULATOR, DOCUMENTATION] {
         steps.add_outcome(title, move || finish(title));
     }
     steps.add_outcome(INSTRUCTIONS, || match instructions::missing()? {
@@ -69,6 +69,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 fn start_background(workspace: &Workspace, long: bool) -> Result<Background> {
     let seeds = if long { SEEDS_LONG } else { SEEDS };
     let steps = [
+        (CLIPPY, vec![clippy(workspace)]),
         (MODELS, vec![loom::test(workspace)]),
         (SCHEDULES, schedules::test(workspace, long)),
         (SIMULATOR, sim::test(workspace, seeds)),
@@ -82,10 +83,12 @@ fn format(workspace: &Workspace) -> Tool {
     workspace.cargo().args(["fmt", "--all", "--check"])
 }
 
+/// With a build folder of its own: tests that call Cargo would wait for its lock.
 fn clippy(workspace: &Workspace) -> Tool {
-    let clippy = ["clippy", "--workspace", "--all-targets"];
+    let clippy = ["clippy", "--workspace", "--all-targets", "--target-dir"];
     let deny = ["--", "-D", "warnings"];
-    workspace.cargo().args(clippy).args(deny)
+    let folder = workspace.target.join("clippy");
+    workspace.cargo().args(clippy).arg(folder).args(deny)
 }
 
 /// Compiles the tests, and what other steps and some tests need: the benchmark that is counted beside them, because its build compiles one
