@@ -39,6 +39,17 @@ impl LocalAddresses {
         Ok(self.found.get_or_init(|| found))
     }
 
+    /// The loopback addresses, by which programs of this host reach a device that has none of its own.
+    pub(crate) fn loopback(&self) -> Result<Vec<IpAddr>, Error> {
+        if self.all()?.iter().any(IpAddr::is_loopback) {
+            return Ok(Vec::new());
+        }
+        let mut loopback = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        // A host may have no IPv6.
+        loopback.retain(|ip| can_bind(*ip));
+        Ok(loopback)
+    }
+
     /// The address to bind to for a requested one. With a `device` of loopback addresses only, the adapter must not be reachable from
     /// other hosts: the unspecified address becomes the loopback address, and others are refused.
     pub(crate) fn to_bind(&self, at: SocketAddr) -> Result<SocketAddr, Error> {

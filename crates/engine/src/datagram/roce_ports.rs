@@ -143,7 +143,8 @@ impl RocePorts {
         if core.security.tls.is_some() {
             return Err(Error::NoDatagrams);
         }
-        if !core.local_addresses.all()?.contains(&local) {
+        let addresses = &core.local_addresses;
+        if !addresses.all()?.contains(&local) && !addresses.loopback()?.contains(&local) {
             return Err(Error::NotLocalAddress { address: local });
         }
         let at = SocketAddr::new(local, PORT);

@@ -234,8 +234,6 @@ impl RoceCm {
             // The port is opened for peers that are known to use it only.
             Wire::Auto if !core.config.uses_roce() => Ok(None),
             wire => match RoceCm::claim_service(core, at, service) {
-                // As with every RoCE adapter, the loopback address names no device; programs of this host connect over TCP.
-                Err(Error::NotLocalAddress { address }) if address.is_loopback() => Ok(None),
                 // The listener goes on with TCP alone, and the program gets no error.
                 Err(error) if wire == Wire::Auto => {
                     core.roce_ports.report(&error);
@@ -252,14 +250,17 @@ impl RoceCm {
         service: u64,
     ) -> Result<ServiceGuard, Error> {
         core.security.check_roce_encryption()?;
-        let addresses: Vec<IpAddr> = match at.ip().is_unspecified() {
-            false => vec![at.ip()],
+        let (mut addresses, mut loopback) = match at.ip().is_unspecified() {
+            false => (vec![at.ip()], Vec::new()),
             true => {
                 let own = RocePorts::owned(core, core.local_addresses.all()?)?;
-                let own = own.into_iter();
-                own.filter(|ip| ip.is_ipv4() == at.is_ipv4()).collect()
+                (own, core.local_addresses.loopback()?)
             }
         };
+        addresses.retain(|ip| ip.is_ipv4() == at.is_ipv4());
+        // Another user may have the port there, and the device is reached by its own addresses then.
+        loopback.retain(|ip| ip.is_ipv4() == at.is_ipv4() && core.roce_ports.at(core, *ip).is_ok());
+        addresses.append(&mut loopback);
         let mut guard = ServiceGuard {
             cm: RoceCm::of(core)?,
             port: at.port(),

@@ -137,6 +137,25 @@ fn connected() -> (Side, Side) {
     (a, b)
 }
 
+/// The device has addresses of interfaces, and programs of one host name the loopback address.
+#[test]
+fn roce_connects_by_the_loopback_address() {
+    let [here, there] = addresses();
+    if here.is_loopback() {
+        // The addresses of the IPv6 run are no loopback addresses.
+        return;
+    }
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listening, at) = listen(&b, Ipv6Addr::UNSPECIFIED.into());
+    let loopback: IpAddr = Ipv6Addr::LOCALHOST.into();
+    let answer = connect(&a, (loopback, at.port()).into(), b"");
+    let accepted = accept(listening.next().unwrap().unwrap(), &b, b"");
+    wait(&answer).unwrap();
+    wait(&accepted).unwrap();
+    assert_eq!(a.qp.peer_addr(), Some((loopback, ROCE_PORT).into()));
+    exchange(&a, &b);
+}
+
 pub(crate) fn wait_disconnected(side: &Side) {
     let qp = side.qp.number();
     wait_for("the connection ends", || {

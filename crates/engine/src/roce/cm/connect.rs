@@ -155,7 +155,8 @@ impl RoceCm {
     }
 }
 
-/// The address from which a peer is reached: the one that was asked for, else one of the device's own, else the one that routing selects.
+/// The address from which a peer is reached: the one that was asked for, else the one that routing selects if it
+/// is one of the device's own or a loopback address, else the first of the device's own.
 pub(super) fn local_address(
     core: &Core,
     from: Option<IpAddr>,
@@ -168,7 +169,8 @@ pub(super) fn local_address(
     let routed = sys::route_to(None, to).map_err(unreachable)?.local;
     let own = core.local_addresses.all()?;
     let mut same_family = own.iter().filter(|ip| ip.is_ipv4() == to.is_ipv4());
-    Ok(match own.contains(&routed) {
+    let is_usable = own.contains(&routed) || core.local_addresses.loopback()?.contains(&routed);
+    Ok(match is_usable {
         true => routed,
         false => same_family.next().copied().unwrap_or(routed),
     })
