@@ -95,18 +95,7 @@ impl Responder {
             Operation::ReadRequest(reth) => {
                 let repeated = self.resources.repeated_read(packet.psn, reth, self.mtu);
                 if let Some((again, msn)) = repeated {
-                    // One response to each Read is queued at most.
-                    self.out.retain(
-                        |response| !matches!(response, Response::Read { read, .. } if *read == again),
-                    );
-                    self.out.push_back(Response::Read {
-                        first: packet.psn,
-                        read: again,
-                        reth,
-                        msn,
-                        sent: 0,
-                        is_repeated: true,
-                    });
+                    self.repeat_read((packet.psn, again), reth, msn);
                 }
             }
             Operation::CmpSwap(_) | Operation::FetchAdd(_) => {
@@ -128,6 +117,40 @@ impl Responder {
                 self.acknowledge(self.expected.previous(), Syndrome::ACK);
             }
         }
+    }
+
+    /// Queues the response to the Read `again`, the PSN of its first packet, from PSN `first` on. One that is queued keeps its place: behind the responses to later
+    /// requests the peer would drop it, and ask for all of them again, when a later Write may have changed what they read.
+    fn repeat_read(&mut self, (first, again): (Psn, Psn), reth: Reth, msn: u32) {
+        let response = Response::Read {
+            first,
+            read: again,
+            reth,
+            msn,
+            sent: 0,
+            is_repeated: true,
+        };
+        for queued in &mut self.out {
+            let Response::Read {
+                first: begin,
+                read,
+                sent,
+                ..
+            } = *queued
+            else {
+                continue;
+            };
+            if read != again {
+                continue;
+            }
+            let next = begin.minus(again).saturating_add(sent);
+            if first.minus(again) < next {
+                // Packets that have left may be lost.
+                *queued = response;
+            }
+            return;
+        }
+        self.out.push_back(response);
     }
 
     /// Queues an acknowledgement; it replaces an earlier one that nothing follows.

@@ -298,6 +298,32 @@ fn late_packets_of_unreliable_messages_are_dropped() {
     assert!(matches!(step, RequestStep::Receive { .. }));
 }
 
+/// A peer whose responder was busy repeats its oldest Read, and all that it sent arrives at once.
+#[test]
+fn repeated_read_keeps_its_place_in_the_queue() {
+    let mut responder = responder(Service::Rc);
+    let read = Operation::ReadRequest(reth(600));
+    for at in [0, 3] {
+        responder.handle(&packet(at, read, b""));
+        responder.accept();
+    }
+    responder.handle(&packet(0, read, b""));
+    let sent = |responder: &mut Responder| {
+        let packets = std::iter::from_fn(|| responder.poll());
+        packets.map(|out| out.packet.psn).collect::<Vec<_>>()
+    };
+    assert_eq!(sent(&mut responder), [0, 1, 2, 3, 4, 5].map(psn));
+
+    // What had left before may be lost.
+    for at in [6, 9] {
+        responder.handle(&packet(at, read, b""));
+        responder.accept();
+    }
+    assert_eq!(responder.poll().unwrap().packet.psn, psn(6));
+    responder.handle(&packet(6, read, b""));
+    assert_eq!(sent(&mut responder), [6, 7, 8, 9, 10, 11].map(psn));
+}
+
 /// The peer repeats its reads, gets the answers to the first time, and sends new ones before the repeated answers have left.
 #[test]
 fn repeated_answers_do_not_count_as_unanswered() {

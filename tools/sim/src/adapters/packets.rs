@@ -20,6 +20,8 @@ use crate::rng::{Ratio, Rng};
 const PATIENT: u8 = 60;
 /// Packet sequence numbers near which connections begin: the end of the number space, and the half of it.
 const EDGES: [u32; 2] = [1 << 24, 1 << 23];
+/// One connection in so many loses no packets.
+const LOSSLESS: u32 = 3;
 /// How far before an edge at most.
 const BEFORE_EDGE: u64 = 300;
 
@@ -43,11 +45,12 @@ impl World {
         }
     }
 
-    /// A request that writes a cell over RoCEv2 waits for the reads before it: a Read that is repeated returns what a later Write has left
-    /// (IBTA volume 1, ordering rules of work requests).
-    pub(super) fn needs_fence(&self, op: usize) -> bool {
+    /// A request that writes a cell waits for the reads before it if packets may be lost: a Read that is repeated returns what a later Write
+    /// has left (IBTA volume 1, ordering rules of work requests).
+    pub(super) fn needs_fence(&self, qp: usize, op: usize) -> bool {
         let writes = |usage: Option<&CellUse>| matches!(usage, Some(CellUse::Write { op: by, .. }) if *by == op);
-        self.has_packets() && self.record.cells.iter().any(|c| writes(c.uses.last()))
+        let pair = &self.record.pairs[self.record.qps[qp].pair];
+        pair.loses_packets && self.record.cells.iter().any(|c| writes(c.uses.last()))
     }
 
     /// How much longer a step takes: repetitions after a loss need milliseconds.
@@ -87,11 +90,24 @@ impl World {
             side
         });
         let is_ipv6 = rng.coin();
-        PacketConnectOptions {
-            mtu: rng.pick(&Mtu::ALL),
-            sides,
-            links: [0, 1].map(|_| draw_link(rng, is_ipv6)),
+        let mtu = rng.pick(&Mtu::ALL);
+        let mut links = [0, 1].map(|_| draw_link(rng, is_ipv6));
+        // Not drawn, so that the other connections of a kept seed stay what they were.
+        if sides[0].psn.get().is_multiple_of(LOSSLESS) {
+            links = links.map(without_loss);
         }
+        pair.loses_packets = links != links.map(without_loss);
+        PacketConnectOptions { mtu, sides, links }
+    }
+}
+
+/// The same link, on which every packet arrives, and none before one that was sent earlier. Some arrive twice.
+fn without_loss(link: PacketLinkOptions) -> PacketLinkOptions {
+    PacketLinkOptions {
+        loss: Ratio::NEVER,
+        reorder: Ratio::NEVER,
+        damage: Ratio::NEVER,
+        ..link
     }
 }
 

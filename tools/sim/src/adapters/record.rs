@@ -84,6 +84,8 @@ pub struct Limits {
 pub struct Pair {
     /// What went wrong.
     pub faults: BTreeSet<Fault>,
+    /// Packets of its RoCEv2 connection are lost, damaged or overtaken.
+    pub loses_packets: bool,
 }
 
 /// A queue pair.

@@ -299,7 +299,7 @@ impl World {
         let mut flags = Flags::NONE;
         let number = self.next_op();
         let signaled = self.rng.chance(Ratio::per_mille(700));
-        let fence = self.rng.chance(Ratio::per_mille(100)) || self.needs_fence(number);
+        let fence = self.rng.chance(Ratio::per_mille(100)) || self.needs_fence(qp, number);
         for (flag, set) in [
             (Flags::SIGNALED, signaled),
             (Flags::FENCE, fence),
