@@ -87,7 +87,11 @@ impl Core {
         let function = handle.function().clone();
         function.tpt().set_page_limit(config.max_pages.into());
         let supervisor = SupervisorCell::default();
-        let shards = Arc::new(Shards::new(config.shards, supervisor.clone()));
+        let shards = Arc::new(Shards::new(
+            config.shards,
+            config.busy_poll,
+            supervisor.clone(),
+        ));
         let security = Arc::new(Security::new(&config)?);
         let signal_host = SignalHostCell::default();
         let signals = Box::new(Signals(signal_host.clone()));

@@ -4,6 +4,7 @@
 //! `preemption` and `backoff` decide when polling threads keep connections.
 
 pub(crate) mod backoff;
+mod busy_poll;
 pub(crate) mod group;
 mod owner;
 pub(crate) mod preemption;

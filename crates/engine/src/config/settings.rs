@@ -286,6 +286,8 @@ settings! {
     lend_time: Duration = Duration::from_millis(1), millis(1, 1000);
     /// How long an empty poll may sleep until bytes arrive, in a thread that was preempted recently: where more threads poll than there are processors to run them. `0s` never sleeps.
     poll_sleep: Duration = Duration::from_micros(100), millis(0, 10);
+    /// How long a thread that serves connections of programs which do not poll looks for the next request before it sleeps, while requests arrive faster than this; no longer if other threads need its processor. `0s` never polls.
+    busy_poll: Duration = Duration::from_micros(50), millis(0, 10);
     /// Completion handlers that programs can register; `auto` is one per processor.
     handlers: Option<u16> = None, Or("auto", Number(1..=MAX_HANDLERS.into()));
     /// The maximum number of queue pairs.

@@ -236,6 +236,8 @@ fn non_utf8_value_is_refused() {
 #[test]
 fn zero_time_needs_no_unit() {
     let mut config = Config::default();
+    config.set("busy_poll", "20us").unwrap();
+    assert_eq!(config.busy_poll, Duration::from_micros(20));
     config.set("poll_sleep", "0").unwrap();
     assert_eq!(config.poll_sleep, Duration::ZERO);
     assert!(config.set("poll_sleep", "1").is_err());

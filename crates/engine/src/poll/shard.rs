@@ -1,7 +1,7 @@
 //! Threads that serve connections which no other thread serves: they sleep in epoll until a descriptor is ready or a timer expires.
-//! A shard makes no system call while nothing happens. What it serves is behind the [`ShardTask`] trait: connections, groups, listeners.
+//! A shard makes no system call while nothing happens, and polls for a short time while requests keep arriving ([`BusyPoll`]). What it serves is behind the [`ShardTask`] trait: connections, groups, listeners.
 
-use crate::sys::JoinHandle;
+use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::AsFd;
@@ -14,7 +14,8 @@ use verbena_sync::locks::Mutex;
 
 use crate::error::{EngineFailure, Error};
 use crate::guard::{Supervisor, SupervisorCell, catch_panic, guard, thread_name};
-use crate::sys::{self, Doorbell, Interest, Poller, Ready};
+use crate::poll::busy_poll::BusyPoll;
+use crate::sys::{self, Doorbell, Interest, JoinHandle, Poller, Ready};
 
 /// The token of the shard's own eventfd.
 const DOORBELL: u64 = 0;
@@ -68,17 +69,19 @@ pub(crate) struct Shards {
     next: AtomicUsize,
     /// Held while a shard starts, since two threads may need the same one at once. True when none may start any more.
     starting: Mutex<bool>,
+    busy_poll: Duration,
     engine: SupervisorCell,
 }
 
 impl Shards {
-    /// `count` shards, or one per processor.
-    pub(crate) fn new(count: Option<u16>, engine: SupervisorCell) -> Shards {
+    /// `count` shards, or one per processor, each of which polls for at most `busy_poll`.
+    pub(crate) fn new(count: Option<u16>, busy_poll: Duration, engine: SupervisorCell) -> Shards {
         let count = count.map_or_else(sys::parallelism, usize::from);
         Shards {
             all: (0..count.max(1)).map(|_| OnceLock::new()).collect(),
             next: AtomicUsize::new(0),
             starting: Mutex::new(false),
+            busy_poll,
             engine,
         }
     }
@@ -100,7 +103,7 @@ impl Shards {
         if let Some(shard) = slot.get() {
             return Ok(shard.clone());
         }
-        let shard = Shard::start(at, self.engine.clone())?;
+        let shard = Shard::start(at, self.busy_poll, self.engine.clone())?;
         Ok(slot.get_or_init(|| shard).clone())
     }
 
@@ -153,7 +156,11 @@ struct Timers {
 }
 
 impl Shard {
-    fn start(number: usize, engine: SupervisorCell) -> sys::Result<Arc<Shard>> {
+    fn start(
+        number: usize,
+        busy_poll: Duration,
+        engine: SupervisorCell,
+    ) -> sys::Result<Arc<Shard>> {
         let shard = Arc::new(Shard {
             poller: Poller::new()?,
             doorbell: Doorbell::new()?,
@@ -172,7 +179,7 @@ impl Shard {
             // A program that spins on memory never yields: this thread must preempt it. If this fails, the thread only runs later.
             let _ = sys::request_short_slice();
             let engine = || engine.get().and_then(Weak::upgrade);
-            guard(engine, || ours.run(engine));
+            guard(engine, || ours.run(BusyPoll::new(busy_poll), engine));
             ours.end();
         })?;
         *shard.thread.lock() = Some(thread);
@@ -255,7 +262,7 @@ impl Shard {
         self.timers.lock().deadlines.remove(&(when, token));
     }
 
-    fn run(&self, engine: impl Fn() -> Option<Arc<dyn Supervisor>>) {
+    fn run(&self, mut busy: BusyPoll, engine: impl Fn() -> Option<Arc<dyn Supervisor>>) {
         let mut ready = Vec::new();
         // Checked after the eventfd is cleared, since clearing takes all rings at once.
         while !self.stopping.load(Ordering::Acquire) {
@@ -265,7 +272,7 @@ impl Shard {
                 break;
             }
             let timeout = wakes.map(|wakes| wakes.since(sys::now()));
-            if let Err(cause) = self.poller.wait(&mut ready, timeout) {
+            if let Err(cause) = self.wait(&mut ready, timeout, &mut busy) {
                 let thread = thread_name();
                 if let Some(engine) = engine() {
                     engine.fail(EngineFailure::Wait { thread, cause });
@@ -280,6 +287,26 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// Waits until something is ready, or for `timeout`.
+    fn wait(
+        &self,
+        ready: &mut Vec<Ready>,
+        timeout: Option<Duration>,
+        busy: &mut BusyPoll,
+    ) -> sys::Result<()> {
+        let polling = busy.begin();
+        let limit = timeout.map_or(busy.limit(), |timeout| timeout.min(busy.limit()));
+        if polling.is_none() || !self.poller.spin(ready, limit, BusyPoll::goes_on)? {
+            drop(polling);
+            self.poller.wait(ready, timeout)?;
+            busy.note_sleep(sys::now());
+        }
+        if ready.iter().any(|one| one.token != DOORBELL) {
+            busy.note_request(sys::now());
+        }
+        Ok(())
     }
 
     /// Stops everything that is served. A panic in one does not keep the others from being stopped.

@@ -234,6 +234,8 @@ impl RoceCm {
             // The port is opened for peers that are known to use it only.
             Wire::Auto if !core.config.uses_roce() => Ok(None),
             wire => match RoceCm::claim_service(core, at, service) {
+                // A device with one loopback address is not reached by another one. A listener at all addresses is there for TCP nevertheless.
+                Err(Error::NotLocalAddress { address }) if address.is_loopback() => Ok(None),
                 // The listener goes on with TCP alone, and the program gets no error.
                 Err(error) if wire == Wire::Auto => {
                     core.roce_ports.report(&error);

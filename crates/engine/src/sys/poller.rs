@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
+use verbena_stream::Time;
 
 use super::fd::Fd;
 use super::{Error, Result, cancel, eintr, now};
@@ -69,6 +70,30 @@ impl Poller {
                 }
                 Err(errno) => return Err(Error::new("epoll_wait", errno)),
             }
+        }
+    }
+}
+
+impl Poller {
+    /// Polls without sleeping until something is ready, for at most `limit` and as long as `goes_on` after an empty poll. True if it
+    /// reports something.
+    pub fn spin(
+        &self,
+        ready: &mut Vec<Ready>,
+        limit: Duration,
+        mut goes_on: impl FnMut(Time) -> bool,
+    ) -> Result<bool> {
+        let end = now() + limit;
+        loop {
+            self.wait(ready, Some(Duration::ZERO))?;
+            if !ready.is_empty() {
+                return Ok(true);
+            }
+            let at = now();
+            if at >= end || !goes_on(at) {
+                return Ok(false);
+            }
+            core::hint::spin_loop();
         }
     }
 }

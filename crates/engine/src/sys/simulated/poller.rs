@@ -67,15 +67,21 @@ impl Poller {
         wait(self.fd.raw(), deadline, MAX_READY, |one| ready.push(one));
         Ok(())
     }
+
+    /// The same for at most `limit`: time passes here only while threads wait.
+    pub fn spin(
+        &self,
+        ready: &mut Vec<Ready>,
+        limit: Duration,
+        _: impl FnMut(Time) -> bool,
+    ) -> Result<bool> {
+        self.wait(ready, Some(limit))?;
+        Ok(!ready.is_empty())
+    }
 }
 
 /// Waits until the poller has something to report, and reports at most `limit` entries.
-fn wait(
-    fd: RawFd,
-    deadline: Option<verbena_stream::Time>,
-    limit: usize,
-    mut report: impl FnMut(Ready),
-) -> bool {
+fn wait(fd: RawFd, deadline: Option<Time>, limit: usize, mut report: impl FnMut(Ready)) -> bool {
     // Another thread may take what made this one wake.
     while block("epoll_wait", deadline, move |world| {
         world.state(fd).readable

@@ -1,0 +1,134 @@
+//! When a shard polls instead of sleeping: while requests keep arriving in quick succession, waking up would take longer than serving one.
+//! A shard polls for a short time behind each request, no more shards of the process do so than there are processors to spare, and one that
+//! loses its processor to others sleeps as before (`preemption.rs`).
+
+use core::time::Duration;
+
+use verbena_stream::{Time, saturating_nanos};
+use verbena_sync::atomic::{AtomicUsize, Ordering};
+
+use crate::poll::preemption;
+use crate::sys;
+
+/// Requests in quick succession before a shard polls for the next one.
+const REQUESTS_TO_START: u32 = 3;
+
+/// Shards of this process that poll.
+static POLLING: AtomicUsize = AtomicUsize::new(0);
+
+/// The recent requests of one shard. Used by its thread only.
+#[derive(Debug)]
+pub(super) struct BusyPoll {
+    /// How long to poll for the next request, and how soon a request follows another in quick succession.
+    limit: Duration,
+    /// Shards of the process that may poll at once: one processor is left to the program.
+    spare: usize,
+    /// The last request.
+    last: Time,
+    /// Requests in quick succession.
+    streak: u32,
+}
+
+/// A shard polls as long as this exists.
+pub(super) struct Polling(());
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        POLLING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl BusyPoll {
+    pub(super) fn new(limit: Duration) -> BusyPoll {
+        BusyPoll {
+            limit,
+            spare: sys::parallelism().saturating_sub(1),
+            last: Time::ZERO,
+            streak: 0,
+        }
+    }
+
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Something was ready at this time.
+    pub(super) fn note_request(&mut self, now: Time) {
+        let gap = now.since(self.last);
+        self.last = now;
+        self.streak = if gap <= self.limit {
+            self.streak.saturating_add(1)
+        } else {
+            0
+        };
+    }
+
+    /// The shard has nothing to do: whether it polls for the next request.
+    pub(super) fn begin(&self) -> Option<Polling> {
+        if self.limit.is_zero() || self.streak < REQUESTS_TO_START {
+            return None;
+        }
+        let polling = POLLING.fetch_add(1, Ordering::Relaxed);
+        let guard = Polling(());
+        (polling < self.spare).then_some(guard)
+    }
+
+    /// A poll found nothing: false if the shard should rather sleep.
+    pub(super) fn goes_on(now: Time) -> bool {
+        !preemption::note_empty_poll(now, 0, 0)
+    }
+
+    /// The shard slept until now: that is no gap in which it was preempted.
+    pub(super) fn note_sleep(&self, now: Time) {
+        if !self.limit.is_zero() {
+            preemption::note_sleep(now);
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_micros(50);
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(saturating_nanos(Duration::from_micros(micros)))
+    }
+
+    fn shard() -> BusyPoll {
+        BusyPoll {
+            spare: 1,
+            ..BusyPoll::new(LIMIT)
+        }
+    }
+
+    /// One test, since all shards of the process count.
+    #[test]
+    fn shard_polls_while_requests_keep_arriving() {
+        let (mut one, mut other) = (shard(), shard());
+        for micros in [1000, 1020, 1040] {
+            one.note_request(at(micros));
+            assert!(one.begin().is_none(), "{micros}");
+        }
+        one.note_request(at(1060));
+        let polling = one.begin();
+        assert!(polling.is_some());
+
+        // No processor is left for a second one.
+        (0..9).for_each(|n| other.note_request(at(2000 + n)));
+        assert!(other.begin().is_none());
+        drop(polling);
+        assert!(other.begin().is_some());
+
+        one.note_request(at(1200));
+        assert!(one.begin().is_none(), "requests are rare again");
+        let never = BusyPoll {
+            limit: Duration::ZERO,
+            streak: 100,
+            ..shard()
+        };
+        assert!(never.begin().is_none());
+    }
+}
