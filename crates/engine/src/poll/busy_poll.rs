@@ -4,7 +4,7 @@
 
 use core::time::Duration;
 
-use verbena_stream::{Time, saturating_nanos};
+use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicUsize, Ordering};
 
 use crate::poll::preemption;
@@ -90,6 +90,8 @@ impl BusyPoll {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
+
+    use verbena_stream::saturating_nanos;
 
     const LIMIT: Duration = Duration::from_micros(50);
 
