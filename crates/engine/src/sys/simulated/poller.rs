@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
+use verbena_stream::Time;
 
 use super::simulated::{Descriptor, Object, block, point, wake, with};
 use super::{Error, Result, now};
