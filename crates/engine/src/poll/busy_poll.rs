@@ -21,7 +21,9 @@ static POLLING: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct BusyPoll {
     /// How long to poll for the next request, and how soon a request follows another in quick succession.
     limit: Duration,
-    /// Shards of the process that may poll at once: one processor is left to the program.
+    /// How many shards poll.
+    polling: &'static AtomicUsize,
+    /// How many may poll at once: one processor is left to the program.
     spare: usize,
     /// The last request.
     last: Time,
@@ -30,11 +32,11 @@ pub(super) struct BusyPoll {
 }
 
 /// A shard polls as long as this exists.
-pub(super) struct Polling(());
+pub(super) struct Polling(&'static AtomicUsize);
 
 impl Drop for Polling {
     fn drop(&mut self) {
-        POLLING.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -42,6 +44,7 @@ impl BusyPoll {
     pub(super) fn new(limit: Duration) -> BusyPoll {
         BusyPoll {
             limit,
+            polling: &POLLING,
             spare: sys::parallelism().saturating_sub(1),
             last: Time::ZERO,
             streak: 0,
@@ -68,9 +71,9 @@ impl BusyPoll {
         if self.limit.is_zero() || self.streak < REQUESTS_TO_START {
             return None;
         }
-        let polling = POLLING.fetch_add(1, Ordering::Relaxed);
-        let guard = Polling(());
-        (polling < self.spare).then_some(guard)
+        let others = self.polling.fetch_add(1, Ordering::Relaxed);
+        let polling = Polling(self.polling);
+        (others < self.spare).then_some(polling)
     }
 
     /// A poll found nothing: false if the shard should rather sleep.
@@ -99,14 +102,17 @@ mod tests {
         Time::from_nanos(saturating_nanos(Duration::from_micros(micros)))
     }
 
+    /// Shards of engines that other tests run do not count.
+    static POLLING_HERE: AtomicUsize = AtomicUsize::new(0);
+
     fn shard() -> BusyPoll {
         BusyPoll {
+            polling: &POLLING_HERE,
             spare: 1,
             ..BusyPoll::new(LIMIT)
         }
     }
 
-    /// One test, since all shards of the process count.
     #[test]
     fn shard_polls_while_requests_keep_arriving() {
         let (mut one, mut other) = (shard(), shard());

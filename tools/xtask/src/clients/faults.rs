@@ -16,7 +16,7 @@ const ENDLESS: u64 = 100_000_000;
 const ROUNDS: u64 = 100_000;
 const POLLED_ROUNDS: u64 = 600_000;
 /// The same for messages in one direction.
-const MESSAGES: &str = "2500000";
+const MESSAGES: &str = "3100000";
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
