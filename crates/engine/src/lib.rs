@@ -57,6 +57,7 @@ pub use datagram::ud_pair::{UdOptions, UdPair};
 pub use engine::Engine;
 pub use error::{EngineFailure, Error};
 pub use failure_api::EngineThread;
+pub use local_addresses::device_addresses;
 pub use notify::handler::{HandlerId, HandlerOptions, HandlerRef};
 pub use notify::handler_api::Observation;
 pub use notify::interrupt_counters::InterruptCounters;

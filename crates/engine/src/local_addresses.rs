@@ -31,23 +31,19 @@ impl LocalAddresses {
         if let Some(addresses) = self.found.get() {
             return Ok(addresses);
         }
-        let mut machine = sys::interfaces()?;
-        // An IPv6 address that was just added, or that another host has, cannot be used (RFC 4862: tentative).
-        machine.retain(|i| i.ip.is_ipv4() || can_bind(i.ip));
-        let found = self.config.device.resolve(&machine);
+        let found = device_addresses(&self.config.device)?;
         let found = found.ok_or(Error::NoDevice)?;
         Ok(self.found.get_or_init(|| found))
     }
 
-    /// The loopback addresses, by which programs of this host reach a device that has none of its own.
-    pub(crate) fn loopback(&self) -> Result<Vec<IpAddr>, Error> {
-        if self.all()?.iter().any(IpAddr::is_loopback) {
-            return Ok(Vec::new());
-        }
-        let mut loopback = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-        // A host may have no IPv6.
-        loopback.retain(|ip| can_bind(*ip));
-        Ok(loopback)
+    /// The loopback addresses, by which programs of this host reach a device that has none of its own. A host may have no IPv6.
+    pub(crate) fn loopback(&self) -> Result<&'static [IpAddr], Error> {
+        const LOOPBACK: &[IpAddr] = &[
+            IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ];
+        let has_one = self.all()?.iter().any(IpAddr::is_loopback);
+        Ok(if has_one { &[] } else { LOOPBACK })
     }
 
     /// The address to bind to for a requested one. With a `device` of loopback addresses only, the adapter must not be reachable from
@@ -73,7 +69,13 @@ impl LocalAddresses {
     }
 }
 
-/// A socket can be bound to this address.
+/// The addresses of a device on this machine; none if the interface that the setting names has no usable one.
+pub fn device_addresses(device: &Device) -> sys::Result<Option<Vec<IpAddr>>> {
+    Ok(device.resolve(&sys::interfaces()?, can_bind))
+}
+
+/// A socket can be bound to this address of an interface: not to an IPv6 address that was just added, or that another host has (RFC 4862:
+/// tentative, duplicate).
 fn can_bind(ip: IpAddr) -> bool {
-    sys::DatagramSocket::bind(SocketAddr::new(ip, 0)).is_ok()
+    ip.is_ipv4() || sys::DatagramSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }

@@ -44,11 +44,10 @@ pub use verbena_engine::sys::processor;
 pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::timestamp;
 pub use verbena_engine::sys::{Channel, WaitFd};
-pub use verbena_engine::sys::{
-    interface_mtu, interface_name, interface_of, interfaces, is_link_up,
-};
+pub use verbena_engine::sys::{interface_mtu, interface_name, interface_of, is_link_up};
 pub use verbena_engine::{
     Backoff, DatagramDrops, InterruptCounters, Mtu, Notify, PacketHandovers, QpAttr, Shutdown,
+    device_addresses,
 };
 pub use verbena_engine::{
     CompletionQueueInfo, HandlerId, PeerProcess, QueuePairInfo, StreamPath, WeakCompletionQueue,

@@ -12,7 +12,7 @@ use core::net::IpAddr;
 use core::ptr;
 use std::ffi::{CStr, CString};
 
-use verbena::low::{interface_name, interfaces};
+use verbena::low::{device_addresses, interface_name};
 
 use crate::errno::Errno;
 use crate::function::{config, running};
@@ -26,8 +26,7 @@ const SYS: &str = "/sys/";
 /// The tree of this process's devices; none if its settings are wrong.
 fn current() -> Option<Tree> {
     let config = config()?;
-    let machine = interfaces().ok()?;
-    let addresses = config.device.resolve(&machine).unwrap_or_default();
+    let addresses = device_addresses(&config.device).ok()?.unwrap_or_default();
     let interface = |ip: &IpAddr| interface_name(*ip).ok().flatten();
     let each = |(number, name): (usize, String)| TreeDevice {
         guid: device::guid_of(&addresses, number),
@@ -66,11 +65,8 @@ fn link(path: &str) -> Option<String> {
     let config = config()?;
     let mut names = profile::names(config).into_iter();
     names.find(|(_, name)| name == device)?;
-    let addresses = config.device.resolve(&interfaces().ok()?);
-    Some(link_file(
-        name,
-        LinkState::of(&addresses.unwrap_or_default()),
-    ))
+    let addresses = device_addresses(&config.device).ok()?.unwrap_or_default();
+    Some(link_file(name, LinkState::of(&addresses)))
 }
 
 /// The value of a counter's file, by its path below `/sys` or below the tree; none if it is no counter.

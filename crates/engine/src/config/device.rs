@@ -24,19 +24,26 @@ pub enum Device {
 }
 
 impl Device {
-    /// The addresses, out of those of the machine; none if the named interface has no usable one.
-    pub fn resolve(&self, machine: &[Interface]) -> Option<Vec<IpAddr>> {
+    /// The addresses, out of those of the machine that can be used; none if the named interface has no such one.
+    pub(crate) fn resolve(
+        &self,
+        machine: &[Interface],
+        can_use: impl Fn(IpAddr) -> bool,
+    ) -> Option<Vec<IpAddr>> {
         // A link-local address is ambiguous without the index of its interface.
-        let usable = || machine.iter().filter(|i| !link_local(i.ip));
+        let usable = |i: &&Interface| !link_local(i.ip) && can_use(i.ip);
         let of_interface = |name: &str| {
-            let its = usable().filter(|i| i.name == name);
-            its.map(|i| i.ip).collect::<Vec<IpAddr>>()
+            let its = machine.iter().filter(|i| i.name == name);
+            its.filter(usable).map(|i| i.ip).collect::<Vec<IpAddr>>()
         };
         match self {
-            Device::Auto => Some(match usable().find(|i| !i.ip.is_loopback()) {
-                Some(first) => of_interface(&first.name),
-                None => vec![Ipv4Addr::LOCALHOST.into()],
-            }),
+            Device::Auto => {
+                let mut others = machine.iter().filter(|i| !i.ip.is_loopback());
+                Some(match others.find(usable) {
+                    Some(first) => of_interface(&first.name),
+                    None => vec![Ipv4Addr::LOCALHOST.into()],
+                })
+            }
             Device::Interface(name) => Some(of_interface(name)).filter(|its| !its.is_empty()),
             // Not compared with the machine's addresses: it may get them later, and `bind` fails if it has not.
             Device::Addresses(addresses) => Some(addresses.clone()),

@@ -55,8 +55,21 @@ impl BusyPoll {
         self.limit
     }
 
-    /// Something was ready at this time.
-    pub(super) fn note_request(&mut self, now: Time) {
+    /// The shard has waited until now, asleep or not, and has a request or something else to do.
+    pub(super) fn note_wake(&mut self, now: Time, has_slept: bool, is_request: bool) {
+        if self.limit.is_zero() {
+            return;
+        }
+        if has_slept {
+            // The time asleep is no gap in which it was preempted.
+            preemption::note_sleep(now);
+        }
+        if is_request {
+            self.note_request(now);
+        }
+    }
+
+    fn note_request(&mut self, now: Time) {
         let gap = now.since(self.last);
         self.last = now;
         self.streak = if gap <= self.limit {
@@ -79,13 +92,6 @@ impl BusyPoll {
     /// A poll found nothing: false if the shard should rather sleep.
     pub(super) fn goes_on(now: Time) -> bool {
         !preemption::note_empty_poll(now, 0, 0)
-    }
-
-    /// The shard slept until now: that is no gap in which it was preempted.
-    pub(super) fn note_sleep(&self, now: Time) {
-        if !self.limit.is_zero() {
-            preemption::note_sleep(now);
-        }
     }
 }
 

@@ -298,14 +298,13 @@ impl Shard {
     ) -> sys::Result<()> {
         let polling = busy.begin();
         let limit = timeout.map_or(busy.limit(), |timeout| timeout.min(busy.limit()));
-        if polling.is_none() || !self.poller.spin(ready, limit, BusyPoll::goes_on)? {
-            drop(polling);
+        let is_ready = polling.is_some() && self.poller.spin(ready, limit, BusyPoll::goes_on)?;
+        drop(polling);
+        if !is_ready {
             self.poller.wait(ready, timeout)?;
-            busy.note_sleep(sys::now());
         }
-        if ready.iter().any(|one| one.token != DOORBELL) {
-            busy.note_request(sys::now());
-        }
+        let is_request = ready.iter().any(|one| one.token != DOORBELL);
+        busy.note_wake(sys::now(), !is_ready, is_request);
         Ok(())
     }
 

@@ -252,17 +252,15 @@ impl RoceCm {
         service: u64,
     ) -> Result<ServiceGuard, Error> {
         core.security.check_roce_encryption()?;
-        let (mut addresses, mut loopback) = match at.ip().is_unspecified() {
-            false => (vec![at.ip()], Vec::new()),
+        let (mut addresses, loopback) = match at.ip().is_unspecified() {
+            false => (vec![at.ip()], &[][..]),
             true => {
                 let own = RocePorts::owned(core, core.local_addresses.all()?)?;
                 (own, core.local_addresses.loopback()?)
             }
         };
+        addresses.extend(loopback);
         addresses.retain(|ip| ip.is_ipv4() == at.is_ipv4());
-        // Another user may have the port there, and the device is reached by its own addresses then.
-        loopback.retain(|ip| ip.is_ipv4() == at.is_ipv4() && core.roce_ports.at(core, *ip).is_ok());
-        addresses.append(&mut loopback);
         let mut guard = ServiceGuard {
             cm: RoceCm::of(core)?,
             port: at.port(),
@@ -275,7 +273,11 @@ impl RoceCm {
         guard
             .cm
             .end_service(core, service, addresses.clone(), OPEN_TIME);
-        let ports = addresses.iter().map(|ip| core.roce_ports.at(core, *ip));
+        // Another user may have the port at the loopback address, or the host no IPv6: the device is reached by its own addresses then.
+        let ports = addresses.iter().filter_map(|ip| {
+            let opened = core.roce_ports.at(core, *ip);
+            (opened.is_ok() || !loopback.contains(ip)).then_some(opened)
+        });
         let ports = ports.collect::<Result<Vec<_>, Error>>()?;
         for port in &ports {
             RoceCm::claim(core, port, service)?;

@@ -130,27 +130,20 @@ impl Responder {
             sent: 0,
             is_repeated: true,
         };
-        for queued in &mut self.out {
-            let Response::Read {
-                first: begin,
-                read,
-                sent,
-                ..
-            } = *queued
-            else {
-                continue;
-            };
-            if read != again {
-                continue;
-            }
-            let next = begin.minus(again).saturating_add(sent);
-            if first.minus(again) < next {
-                // Packets that have left may be lost.
-                *queued = response;
-            }
+        let is_same =
+            |other: &&mut Response| matches!(other, Response::Read { read, .. } if *read == again);
+        let Some(queued) = self.out.iter_mut().find(is_same) else {
+            self.out.push_back(response);
             return;
+        };
+        // Packets that have left may be lost; the others are still to be sent.
+        if let Response::Read {
+            first: begin, sent, ..
+        } = *queued
+            && first.minus(again) < begin.minus(again).saturating_add(sent)
+        {
+            *queued = response;
         }
-        self.out.push_back(response);
     }
 
     /// Queues an acknowledgement; it replaces an earlier one that nothing follows.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 use verbena::Config;
-use verbena::low::{Service, interface_name, interfaces, is_link_up};
+use verbena::low::{Service, device_addresses, interface_name, is_link_up};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -55,7 +55,7 @@ impl Link {
 
 /// The RDMA devices of this configuration.
 pub(crate) fn links(config: &Config) -> Result<Vec<Link>, Box<dyn std::error::Error>> {
-    let addresses = config.device.resolve(&interfaces()?).unwrap_or_default();
+    let addresses = device_addresses(&config.device)?.unwrap_or_default();
     let interface = match addresses.first() {
         Some(ip) => interface_name(*ip)?,
         None => None,

@@ -113,18 +113,24 @@ fn device_setting_resolves_to_interface_addresses() {
         has("eth0", "fe80::1"),
         has("eth1", "198.51.100.2"),
     ];
-    let auto = Device::Auto.resolve(&machine).unwrap();
+    let any = |_| true;
+    let auto = Device::Auto.resolve(&machine, any).unwrap();
     assert_eq!(auto, [peer("192.0.2.2"), peer("2001:db8::2")]);
-    let alone = Device::Auto.resolve(&machine[..1]).unwrap();
+    let without = Device::Auto.resolve(&machine, |ip| ip.is_ipv4()).unwrap();
+    assert_eq!(without, [peer("192.0.2.2")], "the other cannot be used yet");
+    let alone = Device::Auto.resolve(&machine[..1], any).unwrap();
     assert_eq!(alone, [peer("127.0.0.1")]);
-    let named = |name: &str| Device::Interface(name.to_owned()).resolve(&machine);
+    let named = |name: &str| Device::Interface(name.to_owned()).resolve(&machine, any);
     assert_eq!(
         named("eth0").unwrap(),
         [peer("192.0.2.2"), peer("2001:db8::2")]
     );
     assert_eq!(named("eth2"), None);
     let chosen = Device::Addresses(vec![peer("198.51.100.1")]);
-    assert_eq!(chosen.resolve(&machine).unwrap(), [peer("198.51.100.1")]);
+    assert_eq!(
+        chosen.resolve(&machine, any).unwrap(),
+        [peer("198.51.100.1")]
+    );
     let mut config = crate::Config::default();
     config.set("device", "eth0").unwrap();
     assert_eq!(config.device, Device::Interface("eth0".to_owned()));
