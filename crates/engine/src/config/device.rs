@@ -1,5 +1,5 @@
 //! The setting `device`: which addresses the adapter has.
-//! An explicit choice is used as it is or fails; it is never replaced. The addresses of the machine are an argument of [`Device::resolve`].
+//! An explicit choice is used as it is or fails; it is never replaced. The addresses of the machine are an argument.
 
 use core::net::{IpAddr, Ipv4Addr};
 

@@ -11,7 +11,7 @@ use verbena_roce::cm::{Accepted, CmTimers, CommunicationId};
 use verbena_wire::roce::cm::{CmPath, CmaHeader, Req};
 use verbena_wire::roce::{DEFAULT_PKEY, Psn, Qpn};
 
-use super::table::{Ends, OutgoingRequest};
+use super::entry::{Ends, OutgoingRequest};
 use super::{RoceCm, terms};
 use crate::connection::{Done, Options};
 use crate::core::Core;

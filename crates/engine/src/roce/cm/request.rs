@@ -12,7 +12,8 @@ use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_wire::roce::cm::{Rej, RejReason, Rep};
 use verbena_wire::roce::{Packet, Psn, Qpn};
 
-use super::table::{Ends, IncomingRequest, gone};
+use super::entry::{Ends, IncomingRequest};
+use super::table::gone;
 use super::{RoceCm, terms};
 use crate::connection::Done;
 use crate::core::Core;

@@ -203,9 +203,7 @@ impl RoceCm {
         let service = CmaHeader::service_id(CmaHeader::PS_UDP, at.port());
         let guard = RoceCm::open_service(core, at, service)?;
         if let Some(guard) = &guard {
-            let listener = Arc::downgrade(listener);
-            guard.cm.sidr_listeners.add(at, guard.token, listener);
-            guard.cm.resume_service(guard.service, &guard.addresses);
+            guard.listen_sidr(at, listener);
         }
         Ok(guard)
     }

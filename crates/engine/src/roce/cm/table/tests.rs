@@ -2,8 +2,10 @@
 
 use core::net::Ipv4Addr;
 
+use verbena_roce::Mtu;
 use verbena_roce::cm::CmTimers;
 use verbena_wire::roce::cm::{CmPath, CmTransport, CmaHeader};
+use verbena_wire::roce::{Psn, Qpn, Service};
 
 use super::*;
 
