@@ -16,9 +16,10 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `context` exists during the call. No lock is held while it waits: the thread may be cancelled.
+    // SAFETY: the caller guarantees that `context` exists when it calls. It may be closed while a thread waits, which waits on then, as with
+    // the kernel's. No lock is held while it waits: the thread may be cancelled.
     let events = match unsafe { context::of(context) } {
-        Ok(own) => &*own.events,
+        Ok(own) => own.events.clone(),
         Err(errno) => return minus_one(Err(errno)),
     };
     let next = events.next();

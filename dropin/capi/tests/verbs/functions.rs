@@ -221,13 +221,13 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A pointer to an object that any thread may use.
 #[derive(Clone, Copy)]
-struct Addr(*mut c_void);
+pub(crate) struct Addr(pub(crate) *mut c_void);
 
 // SAFETY: the receiving thread passes the pointer on to calls of the C API only, which any thread may make.
 unsafe impl Send for Addr {}
 
 /// Makes a blocking call on a thread of its own.
-fn call_in_thread(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
+pub(crate) fn call_in_thread(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
     let (tell, notified) = mpsc::channel();
     let (begin, begun) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -242,7 +242,7 @@ fn call_in_thread(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
 }
 
 /// The type of the next event, or the negative error number.
-fn async_event(context: Addr) -> c_int {
+pub(crate) fn async_event(context: Addr) -> c_int {
     let mut event = ibv_async_event::zeroed();
     if call!(ibv_get_async_event(context.0.cast(), &raw mut event)) != 0 {
         return -errno();
@@ -251,7 +251,7 @@ fn async_event(context: Addr) -> c_int {
     event.event_type as c_int
 }
 
-fn cq_event(channel: Addr) -> c_int {
+pub(crate) fn cq_event(channel: Addr) -> c_int {
     let (mut cq, mut context) = (core::ptr::null_mut(), core::ptr::null_mut());
     let result = call!(ibv_get_cq_event(
         channel.0.cast(),

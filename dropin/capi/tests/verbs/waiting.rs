@@ -2,9 +2,11 @@
 //! and events of an object are removed when it is destroyed.
 
 use crate::common::*;
+use crate::functions::{Addr, async_event, call_in_thread, cq_event};
 use core::ptr;
 use core::time::Duration;
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
 use verbena_testing::spawn_blocked;
@@ -240,4 +242,32 @@ fn channel_can_be_destroyed_after_its_queue() {
         assert_eq!(call!(ibv_destroy_comp_channel(channel)), 0, "round {round}");
     }
     drop((a, b));
+}
+
+/// Programs destroy a channel and close a context while a thread waits on it, and treat a call that returns as a failure.
+#[test]
+fn thread_waits_on_when_its_channel_is_destroyed_or_its_context_closed() {
+    let wake = |fd| {
+        // As for an event that is removed then.
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: the eight bytes are local, and the descriptor is open.
+        let written = unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+        assert_eq!(written, 8);
+    };
+    let mut waiting = Vec::new();
+    for _ in 0..20 {
+        let context = open();
+        let channel = call!(ibv_create_comp_channel(context));
+        waiting.push(call_in_thread(Addr(channel.cast()), cq_event));
+        waiting.push(call_in_thread(Addr(context.cast()), async_event));
+        // SAFETY: both objects exist until they are destroyed below.
+        let fds = unsafe { [(*channel).fd, (*context).async_fd] };
+        fds.into_iter().for_each(wake);
+        assert_eq!(call!(ibv_destroy_comp_channel(channel)), 0);
+        assert_eq!(call!(ibv_close_device(context)), 0);
+    }
+    for one in waiting {
+        let result = one.recv_timeout(Duration::from_millis(5));
+        assert_eq!(result, Err(RecvTimeoutError::Timeout), "its call returned");
+    }
 }
