@@ -45,7 +45,7 @@ pub(crate) struct Bench {
     /// messages are distributed evenly
     #[arg(long, default_value = "1", value_delimiter = ',', conflicts_with = "baseline", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_THREADS)))]
     threads: Vec<u32>,
-    /// The threads of a side poll one completion queue together; not for latency
+    /// The threads of a side poll one completion queue together, and each posts to the connections whose completions it takes; not for latency
     #[arg(long)]
     one_cq: bool,
     /// Latency of writes: detect arrivals by polling memory only, and poll the completion queue once per 16 completions
