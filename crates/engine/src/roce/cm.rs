@@ -11,6 +11,7 @@
 
 mod connect;
 mod entry;
+mod failures;
 pub(crate) mod request;
 mod service_claims;
 mod services;
@@ -437,7 +438,7 @@ impl RoceCm {
             }
             Action::Attach { local_id, rep } => self.attach(core, local_id, rep),
             Action::Report { done, result } => catch_panic(|| done(result)),
-            Action::Sidr { listener, request } => listener.handle_request(request),
+            Action::Run(run) => run(),
             Action::Call(call) => catch_panic(call),
             Action::Ended { qp, by_peer } => {
                 let Some(qp) = qp.upgrade() else {

@@ -148,7 +148,7 @@ impl RoceCm {
         let result = match attached {
             Ok(()) if is_connected => Ok(rep.private),
             // It has ended meanwhile.
-            Ok(()) => Err(super::table::gone(ends.peer)),
+            Ok(()) => Err(super::failures::gone(ends.peer)),
             Err(error) => Err(error),
         };
         catch_panic(|| done(result));

@@ -13,7 +13,7 @@ use verbena_wire::roce::cm::{Rej, RejReason, Rep};
 use verbena_wire::roce::{Packet, Psn, Qpn};
 
 use super::entry::{Ends, IncomingRequest};
-use super::table::gone;
+use super::failures::gone;
 use super::{RoceCm, terms};
 use crate::connection::Done;
 use crate::core::Core;

@@ -1,5 +1,6 @@
-//! Services of listeners: their ports are opened and their requests claimed from other processes of the device when a listener is opened, and
-//! the claims given up a moment after it was closed, unless another one is opened for the same service meanwhile.
+//! Services of listeners: the ports at which they are reached, and the claims that have their requests handed over by other processes of the device.
+//! A service is claimed before its listener is there, and until a moment after it was closed: a request in between is neither accepted nor
+//! rejected, and its sender repeats it.
 
 use core::cell::RefCell;
 use core::net::{IpAddr, SocketAddr};

@@ -14,7 +14,7 @@ use verbena_wire::roce::cm::{CmMessage, CmaHeader, SidrRep, SidrReq};
 use verbena_wire::roce::{DEFAULT_PKEY, Qpn};
 
 use super::connect::{FIRST_DYNAMIC_PORT, local_address};
-use super::table::{Action, rejected_service};
+use super::failures::rejected_service;
 use super::{RoceCm, ServiceGuard};
 use crate::core::Core;
 use crate::error::Error;
@@ -261,7 +261,7 @@ impl RoceCm {
                 .to_vec(),
         };
         self.with_table(core, |table| {
-            table.push(Action::Sidr { listener, request });
+            table.push_run(move || listener.handle_request(request));
         });
     }
 
@@ -298,8 +298,7 @@ impl RoceCm {
                 private_data,
             }),
         };
-        let call = Box::new(move || done(result));
-        self.with_table(core, |table| table.push(Action::Call(call)));
+        self.with_table(core, |table| table.push_call(move || done(result)));
     }
 
     /// Repeats the requests that are due, and gives up those that are too old.

@@ -3,7 +3,7 @@
 //! Identifiers that peers can cause are limited in number, in all and for each source; those that have ended are kept for a while, so that
 //! repeated messages have no second effect.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -11,17 +11,15 @@ use std::sync::{Arc, Weak};
 use verbena_nic::Qp;
 use verbena_roce::cm::{Accepted, CommunicationId, Outcome, State};
 use verbena_stream::Time;
-use verbena_stream::startup::Failure;
 use verbena_wire::roce::cm::{CmMessage, RejReason, Rep, Req};
 
 use super::entry::{Ends, Entry, IncomingRequest, Outgoing, OutgoingRequest, Parting, Role};
+use super::failures::{gone, rejection};
 use super::request::FirstPacketGuard;
-use super::sidr::{SidrArrival, SidrService};
 use crate::accept::acceptor::Acceptor;
 use crate::accept::shares::{Shares, Source};
 use crate::connection::Done;
 use crate::error::Error;
-use crate::sys;
 
 /// How long an identifier that has ended answers repeated messages.
 const CLOSED_LIFETIME: Duration = Duration::from_secs(10);
@@ -31,6 +29,9 @@ const MAX_CLOSED: usize = 1024;
 const MAX_ACTIONS: usize = 4096;
 /// One source may have this part of the requests that are not established.
 const SOURCE_SHARE: usize = 4;
+
+/// What an [`Action`] runs.
+pub(super) type Call = Box<dyn FnOnce() + Send>;
 
 /// What is done on the shard, without any lock.
 pub(super) enum Action {
@@ -48,13 +49,10 @@ pub(super) enum Action {
     },
     /// The connection of a queue pair has ended.
     Ended { qp: Weak<Qp>, by_peer: bool },
-    /// A request for the queue pair of a service.
-    Sidr {
-        listener: Arc<dyn SidrService>,
-        request: SidrArrival,
-    },
-    /// Tells the program something else.
-    Call(Box<dyn FnOnce() + Send>),
+    /// Runs code of the adapter.
+    Run(Call),
+    /// Runs code of the program, which may panic.
+    Call(Call),
 }
 
 /// All identifiers.
@@ -106,6 +104,16 @@ impl Table {
         if self.actions.len() < MAX_ACTIONS {
             self.actions.push_back(action);
         }
+    }
+
+    /// Has the shard run code of the adapter.
+    pub(super) fn push_run(&mut self, run: impl FnOnce() + Send + 'static) {
+        self.push(Action::Run(Box::new(run)));
+    }
+
+    /// Has the shard run code of the program.
+    pub(super) fn push_call(&mut self, call: impl FnOnce() + Send + 'static) {
+        self.push(Action::Call(Box::new(call)));
     }
 
     /// The next call that is to be made on the shard.
@@ -671,27 +679,6 @@ pub(super) fn ids_of(message: &CmMessage<'_>) -> Option<(u32, u32)> {
             return None;
         }
     })
-}
-
-/// The error of a request that the peer has rejected.
-fn rejection(peer: SocketAddr, reason: RejReason, private_data: Vec<u8>) -> Error {
-    match reason {
-        RejReason::CONSUMER => Error::Rejected { peer, private_data },
-        RejReason::INVALID_SERVICE_ID => rejected_service(peer),
-        reason => Error::CmRejected { peer, reason },
-    }
-}
-
-/// Nothing listens at this port of the peer: reported as TCP does.
-pub(super) fn rejected_service(peer: SocketAddr) -> Error {
-    let cause = sys::Error::refused();
-    Error::Unreachable { peer, cause }
-}
-
-/// The peer has left before there was a connection.
-pub(super) fn gone(peer: SocketAddr) -> Error {
-    let cause = Failure::Closed;
-    Error::Startup { peer, cause }
 }
 
 #[cfg(test)]
