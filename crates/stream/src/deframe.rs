@@ -61,9 +61,9 @@ impl Deframer {
         self.crc
     }
 
-    /// No checksums and no markers: the frame's bytes are contiguous.
-    pub(crate) fn is_plain(&self) -> bool {
-        !self.crc && self.phase.is_none()
+    /// Markers are on: the frame's bytes are not contiguous.
+    pub(crate) fn has_markers(&self) -> bool {
+        self.phase.is_some()
     }
 
     /// A frame has begun, given that `staged` bytes are in the stage.
@@ -189,6 +189,15 @@ impl Deframer {
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// The checksum at the end of a frame without markers is right.
+pub(crate) fn has_right_crc(frame: &[u8]) -> bool {
+    let Some((covered, field)) = frame.split_last_chunk::<CRC_LEN>() else {
+        return false;
+    };
+    // The only little-endian field of the protocol (RFC 5044 §4.4).
+    crc32c(covered) == u32::from_le_bytes(*field)
 }
 
 fn check_crc(stage: &[u8], layout: &Layout) -> Result<(), Violation> {

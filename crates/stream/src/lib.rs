@@ -36,7 +36,7 @@ pub use frame::{Frame, Plain};
 pub use outgoing::{Message, Outgoing};
 pub use requester::RnrRetry;
 pub use responder::AckPolicy;
-pub use rx::{PredictedKind, Prediction, SendProgress};
+pub use rx::{PredictedKind, Prediction, SendProgress, WriteRun};
 pub use startup::{Agreement, Endpoint, Outcome, Role, Terms};
 pub use stream::{BeginError, Settings, Stream};
 pub use terminate::Offender;

@@ -8,7 +8,7 @@ mod phase;
 mod predict;
 
 pub use phase::{RxEvent, RxPhase};
-pub use predict::{PredictedKind, Prediction};
+pub use predict::{PredictedKind, Prediction, WriteRun};
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::Header;

@@ -4,9 +4,10 @@
 
 use core::fmt::Debug;
 
+use verbena_wire::crc::crc32c;
 use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::ext::{Caps, Control, Features, Personality, QpType, RnrTimer};
-use verbena_wire::mpa::fpdu::emit_fpdu;
+use verbena_wire::mpa::fpdu::{CRC_LEN, Layout, emit_fpdu};
 use verbena_wire::mpa::startup::Revision;
 use verbena_wire::rdmap::{Dialect, Opcode, Phase, Terminate};
 use verbena_wire::{Mo, Msn, Stag, To};
@@ -93,6 +94,19 @@ pub(crate) fn fpdu(header: impl Into<Header>, payload: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The same frames with checksums.
+pub(crate) fn with_crc(mut frames: Vec<u8>) -> Vec<u8> {
+    let mut at = 0;
+    while at < frames.len() {
+        let ulpdu_len = u16::from_be_bytes([frames[at], frames[at + 1]]);
+        let end = at + Layout::new(ulpdu_len, None).size();
+        let crc = crc32c(&frames[at..end - CRC_LEN]);
+        frames[end - CRC_LEN..end].copy_from_slice(&crc.to_le_bytes());
+        at = end;
+    }
+    frames
+}
+
 pub(crate) fn control(control: &Control, msn: u32) -> Vec<u8> {
     let mut payload = Vec::new();
     control.emit_payload(&mut payload);
@@ -115,6 +129,8 @@ pub(crate) struct Bench {
     pub(crate) now: Time,
     /// Uses [`Stream::predict`] where it applies.
     pub(crate) uses_prediction: bool,
+    /// Runs of segments that it took at once.
+    pub(crate) runs: u32,
 }
 
 impl Bench {
@@ -127,6 +143,7 @@ impl Bench {
             claim: Claim::Granted { capacity: 1 << 20 },
             now: Time::ZERO,
             uses_prediction: false,
+            runs: 0,
         }
     }
 
@@ -178,6 +195,24 @@ impl Bench {
         let Some(foreseen) = self.stream.predict(&self.stage) else {
             return false;
         };
+        if !self.stream.is_intact(&self.stage, &foreseen) {
+            return false;
+        }
+        if let PredictedKind::Write { stag, to, .. } = foreseen.kind
+            && let Some(run) = self.stream.predict_run(&self.stage, &foreseen)
+        {
+            let mut to = to;
+            for payload in run.payloads() {
+                self.placed
+                    .push((Place::Write { stag, to }, payload.to_vec()));
+                to = to.checked_add(payload.len() as u64).unwrap();
+            }
+            self.stream.commit_run(&run);
+            let size = run.size();
+            self.stage.drain(..size);
+            self.runs += 1;
+            return true;
+        }
         let (what, size, payload) = (foreseen.kind, foreseen.size, foreseen.payload.to_vec());
         let len = payload.len() as u32;
         match (what, self.claim) {

@@ -1,5 +1,5 @@
 //! Access to registered memory for requests: gather, scatter, and the meaning of a refusal for a peer.
-//! Every element is checked each time it is accessed (M6, M7). A grant is not held longer than for one frame.
+//! Every element is checked each time it is accessed (M6, M7). A grant is not held longer than for the frames that are sent together.
 
 use smallvec::SmallVec;
 use verbena_mem::{Access, Gather, MemAccess, Placement, Policy, Refusal, Unmapped};

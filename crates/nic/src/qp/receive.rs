@@ -4,7 +4,7 @@
 //! peer. Where payload goes is in [`super::place`].
 
 use verbena_events::event::Outbox;
-use verbena_mem::{Access, MemAccess, Targets};
+use verbena_mem::{Access, MemAccess, Placement, Targets};
 use verbena_stream::{Claim, Delivery, PredictedKind, Prediction, Step, Stream, Time, Violation};
 use verbena_wire::ext::Caps;
 use verbena_wire::rdmap::Opcode;
@@ -260,12 +260,19 @@ impl Inner {
     /// Takes the frame at the front of the stage if it is an expected one; returns its bytes.
     #[inline]
     fn take_predicted(&mut self, init: &QpInit, stage: &[u8], out: &mut Outbox) -> Option<usize> {
-        let foreseen = self.wire.stream()?.predict(stage)?;
+        let stream = self.wire.stream()?;
+        let foreseen = stream.predict(stage)?;
+        let is_ack = matches!(foreseen.kind, PredictedKind::Ack(_));
+        // A response may still need the memory that it overwrites.
+        if !is_ack && self.has_responses() || !stream.is_intact(stage, &foreseen) {
+            return None;
+        }
         match foreseen.kind {
             PredictedKind::Ack(_) => self.accept_predicted(&foreseen),
-            // A response may still need the memory that it overwrites.
-            _ if self.has_responses() => return None,
             PredictedKind::Write { stag, to, last, .. } => {
+                if !last && let Some(used) = self.take_write_run(init, stage, &foreseen) {
+                    return Some(used);
+                }
                 self.take_write(init, &foreseen, (stag, to), last)?;
             }
             PredictedKind::Send { solicited } => self.take_send(init, &foreseen, solicited, out)?,
@@ -279,6 +286,55 @@ impl Inner {
         }
     }
 
+    /// Takes the segments of one Write that have arrived together, under one grant; returns the bytes of their frames. None if one
+    /// of them needs another path: they are taken one by one then.
+    #[inline(never)]
+    fn take_write_run(
+        &mut self,
+        init: &QpInit,
+        stage: &[u8],
+        first: &Prediction<'_>,
+    ) -> Option<usize> {
+        let PredictedKind::Write { stag, to, .. } = first.kind else {
+            return None;
+        };
+        let run = self.wire.stream()?.predict_run(stage, first)?;
+        let place = self.place_of_write(init, (stag, to), run.len())?;
+        let mut at = 0;
+        for payload in run.payloads() {
+            at += place.write(at as u64, payload).ok()?;
+        }
+        self.receive
+            .note_run(first.payload.len() >= init.transfer.direct_min as usize);
+        if let Some(stream) = self.wire.stream_mut() {
+            stream.commit_run(&run);
+        }
+        Some(run.size())
+    }
+
+    /// Where a predicted Write goes; none if the general path must decide.
+    fn place_of_write<'a>(
+        &self,
+        init: &'a QpInit,
+        (stag, to): (Stag, To),
+        len: u32,
+    ) -> Option<Placement<'a>> {
+        let reach = MemAccess {
+            stag,
+            at: to.get(),
+            len: u64::from(len),
+            pd: init.pd,
+            qp: init.number,
+            needs: Access::REMOTE_WRITE,
+        };
+        if !self.attributes.enabled.write {
+            return None;
+        }
+        // M9: whether it is the first to end at a one-touch entry is decided by the general path.
+        let place = init.tpt.place_remote(&reach).ok()?;
+        (!place.is_one_touch()).then_some(place)
+    }
+
     fn take_write(
         &mut self,
         init: &QpInit,
@@ -286,25 +342,9 @@ impl Inner {
         (stag, to): (Stag, To),
         last: bool,
     ) -> Option<()> {
-        let reach = MemAccess {
-            stag,
-            at: to.get(),
-            len: foreseen.payload.len() as u64,
-            pd: init.pd,
-            qp: init.number,
-            needs: Access::REMOTE_WRITE,
-        };
-        let place = if self.attributes.enabled.write {
-            init.tpt.place_remote(&reach).ok()?
-        } else {
-            return None;
-        };
-        // M9: whether it is the first to end there is decided by the general path.
-        if place.is_one_touch() {
-            return None;
-        }
-        place.write(0, foreseen.payload).ok()?;
         let len = foreseen.payload.len() as u32;
+        let place = self.place_of_write(init, (stag, to), len)?;
+        place.write(0, foreseen.payload).ok()?;
         self.receive.note_run(len >= init.transfer.direct_min);
         self.accept_predicted(foreseen);
         if last {

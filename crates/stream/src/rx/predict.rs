@@ -1,6 +1,6 @@
-//! Header prediction: a fast path for a whole frame that is exactly the expected next one.
+//! Header prediction: a fast path for a whole frame that is exactly the expected next one, and for a run of segments of one Write.
 //! A frame that is recognized has the same meaning as in [`Rx::handle`], and nothing changes until [`Rx::commit_prediction`]. Frames that could be a
-//! violation, that are incomplete, or that have checksums or markers are left to [`Rx::handle`].
+//! violation, that are incomplete, or that have markers are left to [`Rx::handle`], and so is one whose checksum is wrong.
 
 use verbena_wire::ddp::{Tagged, Untagged};
 use verbena_wire::ext::Control;
@@ -11,6 +11,7 @@ use verbena_wire::{Msn, Qn, Rsn, Stag, To};
 use super::message::MessageOutcome;
 use super::{FirstFpdu, Rx, RxPhase};
 use crate::accounting::Accounting;
+use crate::deframe::has_right_crc;
 
 /// A whole frame that is the expected next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,38 @@ pub struct Prediction<'a> {
     pub payload: &'a [u8],
     /// Bytes of the whole frame.
     pub size: usize,
+}
+
+/// Several whole segments of one Write, each of the same length and none of them the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteRun<'a> {
+    first: Prediction<'a>,
+    /// All their frames.
+    stage: &'a [u8],
+    /// Payload bytes of all.
+    len: u32,
+    /// Bytes of the message up to their end.
+    so_far: u32,
+}
+
+impl<'a> WriteRun<'a> {
+    /// Payload bytes of all segments, which are contiguous in the buffer.
+    #[allow(clippy::len_without_is_empty, reason = "there are at least two")]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Bytes of all frames.
+    pub fn size(&self) -> usize {
+        self.stage.len()
+    }
+
+    /// The payload of each segment.
+    pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let end = LENGTH_LEN + Tagged::LEN + self.first.payload.len();
+        let frames = self.stage.chunks_exact(self.first.size);
+        frames.map(move |frame| &frame[LENGTH_LEN + Tagged::LEN..end])
+    }
 }
 
 /// Kinds of frames that are predicted.
@@ -47,7 +80,7 @@ pub enum PredictedKind {
 }
 
 impl Rx {
-    /// The frame at the front of the stage, if it is complete and the expected next one. Nothing is changed.
+    /// The frame at the front of the stage, if it is complete and the expected next one. Nothing is changed, and a checksum is not looked at.
     #[inline]
     pub(crate) fn predict<'a>(
         &self,
@@ -58,7 +91,7 @@ impl Rx {
         let ulpdu_len = u16::from_be_bytes(*length);
         let size = Layout::new(ulpdu_len, None).size();
         let between = self.phase == RxPhase::Head && self.first == FirstFpdu::Received;
-        if stage.len() < size || !between || !self.deframer.is_plain() {
+        if stage.len() < size || !between || self.deframer.has_markers() {
             return None;
         }
         if accounting.responder.is_discarding() {
@@ -76,6 +109,53 @@ impl Rx {
             kind: what,
             payload,
             size,
+        })
+    }
+
+    /// The checksum of a predicted frame at the front of the stage is right, or there is none.
+    #[inline]
+    pub(crate) fn is_intact(&self, stage: &[u8], prediction: &Prediction<'_>) -> bool {
+        !self.deframer.has_crc() || stage.get(..prediction.size).is_some_and(has_right_crc)
+    }
+
+    /// The segments of the same Write that follow a predicted one in the stage, together with it, if there are any and their checksums are right.
+    pub(crate) fn predict_run<'a>(
+        &self,
+        stage: &'a [u8],
+        first: &Prediction<'a>,
+    ) -> Option<WriteRun<'a>> {
+        let PredictedKind::Write {
+            to,
+            mut so_far,
+            last: false,
+            ..
+        } = first.kind
+        else {
+            return None;
+        };
+        let step = first.payload.len() as u32;
+        // All headers are the same except for the address.
+        let mut header: [u8; LENGTH_LEN + Tagged::LEN] = *stage.first_chunk()?;
+        let (mut next, mut end) = (to.checked_add(u64::from(step))?, first.size);
+        while let Some(frame) = stage.get(end..end + first.size) {
+            header[ADDRESS_AT..].copy_from_slice(&next.get().to_be_bytes());
+            let is_next =
+                frame.starts_with(&header) && (!self.deframer.has_crc() || has_right_crc(frame));
+            // Neither the address nor the length may wrap (RFC 5041 §7.1).
+            let ends = next
+                .checked_add(u64::from(step))
+                .zip(so_far.checked_add(step));
+            let Some((after, total)) = ends.filter(|_| is_next) else {
+                break;
+            };
+            (next, so_far, end) = (after, total, end + first.size);
+        }
+        let frames = (end / first.size) as u32;
+        (frames > 1).then_some(WriteRun {
+            first: *first,
+            stage: &stage[..end],
+            len: frames * step,
+            so_far,
         })
     }
 
@@ -127,6 +207,18 @@ impl Rx {
         Some((what, payload))
     }
 
+    /// Records a run of segments as [`handle`](Rx::handle) would; their payload has been placed.
+    pub(crate) fn commit_run(&mut self, run: &WriteRun<'_>, accounting: &mut Accounting) {
+        let PredictedKind::Write { stag, to, .. } = run.first.kind else {
+            return;
+        };
+        self.segment.offender = None;
+        accounting.responder.confirm();
+        self.order
+            .advance_write(stag, to, (run.len, run.so_far), false);
+        self.messages.record_write(run.so_far, false);
+    }
+
     /// Records a predicted frame as [`handle`](Rx::handle) would; its payload has been placed.
     #[inline]
     pub(crate) fn commit_prediction(
@@ -164,6 +256,9 @@ impl Rx {
         }
     }
 }
+
+/// Where the address begins in a frame with a tagged header (RFC 5041 §4.2).
+const ADDRESS_AT: usize = LENGTH_LEN + Tagged::LEN - 8;
 
 /// DDP control bytes (RFC 5041 §4.1), reserved bits zero.
 const TAGGED: u8 = 0x81;

@@ -5,7 +5,7 @@ use verbena_wire::Msn;
 
 use super::{Event, State, Stream};
 use crate::delivery::{Claim, Delivery, Run, Step};
-use crate::rx::{Prediction, SendProgress};
+use crate::rx::{Prediction, SendProgress, WriteRun};
 use crate::time::Time;
 use crate::violation::Violation;
 
@@ -44,6 +44,23 @@ impl Stream {
             return None;
         }
         self.rx.predict(stage, &self.accounting)
+    }
+
+    /// The checksum of a predicted frame at the front of the stage is right, or there is none. Otherwise [`handle`](Stream::handle) reports it.
+    #[inline]
+    pub fn is_intact(&self, stage: &[u8], prediction: &Prediction<'_>) -> bool {
+        self.rx.is_intact(stage, prediction)
+    }
+
+    /// A predicted segment of a Write at the front of the stage, and those of the same message that follow it, if there are any. Nothing changes until
+    /// [`commit_run`](Stream::commit_run), called when all their payload has been placed.
+    pub fn predict_run<'a>(&self, stage: &'a [u8], first: &Prediction<'a>) -> Option<WriteRun<'a>> {
+        self.rx.predict_run(stage, first)
+    }
+
+    /// Records the segments of [`predict_run`](Stream::predict_run), whose payload has been placed.
+    pub fn commit_run(&mut self, run: &WriteRun<'_>) {
+        self.rx.commit_run(run, &mut self.accounting);
     }
 
     /// Records a frame of [`predict`](Stream::predict), whose payload has been placed.
