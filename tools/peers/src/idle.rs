@@ -11,8 +11,8 @@ use crate::job::{Figures, Job};
 use crate::many_qps::{Side, connect_all};
 use crate::usage;
 
-/// The pause after startup, for its timers to expire.
-const SETTLE_TIME: Duration = Duration::from_millis(500);
+/// The pause after startup, for its timers to expire; one is of 500 ms.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// How long a connection may take to get into shared memory.
 const SHARE_LIMIT: Duration = Duration::from_secs(5);
