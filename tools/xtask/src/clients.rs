@@ -23,6 +23,7 @@ mod rsockets;
 mod same_host;
 mod source;
 mod stage;
+mod storage;
 mod table;
 mod trace;
 mod trial;
@@ -82,7 +83,7 @@ impl Options {
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
-    packages::ensure(true)?;
+    packages::ensure(true, options.long)?;
     perform(workspace, options)?.print();
     Ok(())
 }
@@ -224,6 +225,7 @@ fn all() -> Vec<Case> {
         faults::cases(),
         trace::cases(),
         wheels::cases(),
+        storage::cases(),
     ];
     let mut cases: Vec<Case> = families.into_iter().flatten().collect();
     let further = [roce::cases(&cases), same_host::cases(&cases)];

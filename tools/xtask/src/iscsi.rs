@@ -137,7 +137,7 @@ impl Drop for Target {
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if let Some(missing) = ["tgtd", "iscsi-perf"].iter().find(|p| find(p).is_none()) {
-        packages::ensure(true)?;
+        packages::ensure(true, false)?;
         if find(missing).is_none() {
             bail!("{missing} is not installed");
         }

@@ -109,6 +109,11 @@ const NEEDED: &[Needed] = &[
         "libfabric-bin",
         "libfabric on the drop-in libraries",
     ),
+    program(
+        "fio",
+        "fio",
+        "fio's engine for RDMA on the drop-in libraries",
+    ),
     program("nc", "netcat-openbsd", "a program under the socket shim"),
     program(
         "iperf3",
@@ -212,6 +217,14 @@ const NEEDED: &[Needed] = &[
     ),
 ];
 
+/// What only a long run needs.
+const NEEDED_LONG: &[Needed] = &[
+    program("rados", "ceph-common", CEPH),
+    program("ceph-mon", "ceph-mon", CEPH),
+    program("ceph-osd", "ceph-osd", CEPH),
+];
+const CEPH: &str = "a cluster of Ceph on the drop-in libraries";
+
 /// What to do about missing things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
@@ -236,24 +249,24 @@ pub(crate) fn in_ci() -> bool {
 }
 
 /// Installs missing things where possible; prints which are missing.
-pub(crate) fn ensure(install: bool) -> Result<Outcome> {
+pub(crate) fn ensure(install: bool, long: bool) -> Result<Outcome> {
     let may_install = install && find("apt-get").is_some() && is_root();
-    match plan(missing().len(), may_install, in_ci()) {
+    match plan(missing(long).len(), may_install, in_ci()) {
         Plan::Nothing => {
-            for needed in NEEDED {
+            for needed in needed(long) {
                 println!("{}: present", needed.prerequisite.name());
             }
             Ok(Outcome::Passed)
         }
-        Plan::Install => after_install(install_all(&missing())),
-        Plan::Fail => bail!("{}", sentence(&missing())),
-        Plan::Skip => Ok(Outcome::Lacking(sentence(&missing()))),
+        Plan::Install => after_install(install_all(&missing(long)), long),
+        Plan::Fail => bail!("{}", sentence(&missing(long))),
+        Plan::Skip => Ok(Outcome::Lacking(sentence(&missing(long)))),
     }
 }
 
 /// An installation that fails (without a network, for example) fails a CI run; elsewhere it is reported.
-fn after_install(result: Result<()>) -> Result<Outcome> {
-    let still = missing();
+fn after_install(result: Result<()>, long: bool) -> Result<Outcome> {
+    let still = missing(long);
     match result {
         Ok(()) if still.is_empty() => Ok(Outcome::Passed),
         Ok(()) => bail!("still missing after installation: {}", sentence(&still)),
@@ -265,9 +278,14 @@ fn after_install(result: Result<()>) -> Result<Outcome> {
     }
 }
 
-fn missing() -> Vec<&'static Needed> {
+fn needed(long: bool) -> impl Iterator<Item = &'static Needed> {
+    let further = if long { NEEDED_LONG } else { &[] };
+    NEEDED.iter().chain(further)
+}
+
+fn missing(long: bool) -> Vec<&'static Needed> {
     let absent = |needed: &&Needed| !needed.prerequisite.is_present();
-    NEEDED.iter().filter(absent).collect()
+    needed(long).filter(absent).collect()
 }
 
 fn is_root() -> bool {
@@ -338,9 +356,9 @@ mod tests {
 
     #[test]
     fn message_names_package_purpose_and_command() {
-        let all: Vec<&Needed> = NEEDED.iter().collect();
+        let all: Vec<&Needed> = needed(true).collect();
         let text = sentence(&all);
-        for needed in NEEDED {
+        for needed in needed(true) {
             assert!(text.contains(needed.prerequisite.name()) && text.contains(needed.purpose));
         }
         assert!(

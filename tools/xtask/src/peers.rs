@@ -194,7 +194,7 @@ fn present(cases: Vec<Case>, install: bool) -> Result<Vec<Case>> {
     };
     if install && missing().next().is_some() {
         // What could not be installed is printed below, if it is needed here.
-        packages::ensure(true)?;
+        packages::ensure(true, false)?;
     }
     let missing: Vec<_> = missing().collect();
     for (program, package) in &missing {

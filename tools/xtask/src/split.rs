@@ -43,7 +43,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         bail!("creating network namespaces requires root");
     }
     if let Some(missing) = ["ip", "ping", "iperf3"].iter().find(|p| find(p).is_none()) {
-        packages::ensure(true)?;
+        packages::ensure(true, false)?;
         if find(missing).is_none() {
             bail!("{missing} is not installed");
         }

@@ -44,7 +44,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     };
     let mut steps = Steps::default();
     steps.add_outcome("programs the tests need", || {
-        packages::ensure(!options.no_install)
+        packages::ensure(!options.no_install, options.long)
     });
     steps.add("format", || format(workspace).run());
     steps.add("tidy", || tidy::run(workspace, &tidy::Options::default()));

@@ -173,6 +173,8 @@ pub(crate) struct Case {
     pub(crate) mtu: Option<u32>,
     /// Where the programs come from, if they are not installed.
     pub(crate) source: Option<Source>,
+    /// Programs that its own start, which must be installed.
+    pub(crate) further: &'static [&'static str],
     pub(crate) figure: Figure,
 }
 
@@ -189,6 +191,7 @@ impl Case {
             topology: Topology::Loopback,
             mtu: None,
             source: None,
+            further: &[],
             figure: Figure::None,
         }
     }
@@ -268,6 +271,12 @@ impl Case {
         self.topology.is_separate() || self.mtu.is_some()
     }
 
+    /// It starts these programs itself.
+    pub(crate) fn starts(mut self, programs: &'static [&'static str]) -> Case {
+        self.further = programs;
+        self
+    }
+
     pub(crate) fn at(mut self, place: Topology) -> Case {
         self.topology = place;
         self
@@ -289,6 +298,7 @@ impl Case {
             ),
         ];
         let own = self.sides.iter().map(Side::program);
+        let own = own.chain(self.further.iter().copied());
         own.chain(
             further
                 .into_iter()
