@@ -65,7 +65,7 @@ pub mod thread;
 pub mod timestamp;
 
 pub use abstract_socket::{AbstractClient, AbstractListener, effective_uid, is_privileged};
-pub use carry::{peek_end, read_into, write_from};
+pub use carry::{peek_end, read_into, readable, write_from};
 pub use channel::{Channel, ChannelDup};
 pub use channel_wait::WaitFd;
 pub use claims::{ClaimError, Claims};

@@ -127,13 +127,16 @@ impl Rings {
                 RxPhase::Until(start) if start == read => rx.phase = RxPhase::Ring,
                 // Bytes beyond the beginning of the ring would be lost.
                 RxPhase::Until(start) if start < read => return ReadFrom::Ring(IoOutcome::Broken),
-                RxPhase::Until(_) => return ReadFrom::Socket,
+                RxPhase::Until(start) => return ReadFrom::BeforeRing(start - read, looks),
                 RxPhase::Socket => {
                     let mut start = [0; 8];
                     let mut first = Targets::new();
                     first.stage(&mut start);
+                    // In this order: the peer may begin its ring, end it and write to the socket again at any moment, and what the socket has
+                    // while the ring is empty precedes all of that.
+                    let there = sys::readable(socket);
                     match rx.ring.read(&mut first) {
-                        Ok(Read::Empty) => return ReadFrom::Socket,
+                        Ok(Read::Empty) => return ReadFrom::BeforeRing(there, looks),
                         // It ends before it has begun.
                         Ok(Read::End) => {
                             rx.phase = RxPhase::Ended;
@@ -352,6 +355,8 @@ impl Rings {
 /// Where the next bytes come from.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReadFrom {
+    /// The socket, at most so many bytes: the others may be behind those of the ring. True if the end of the socket is to be looked for.
+    BeforeRing(u64, bool),
     Socket,
     Ring(IoOutcome),
 }

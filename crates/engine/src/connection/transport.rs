@@ -14,6 +14,9 @@ use super::rings::{ReadFrom, Rings};
 use crate::security::tls::{Flush, Session, TlsError};
 use crate::sys::{self, Doorbell, Socket};
 
+/// Bytes read at once from the socket of a stream that is about to pass through rings.
+const BEFORE_RING: usize = 16 << 10;
+
 /// No stream is attached.
 const SHUT: u8 = 0;
 /// A stream is attached, without TLS.
@@ -212,14 +215,33 @@ impl Transport {
         let read = self.socket_read.load(Ordering::Relaxed);
         match rings.read(targets, &self.socket, read) {
             ReadFrom::Ring(moved) => moved,
-            ReadFrom::Socket => match self.count_read(Carrier::read(&mut self.reader(), targets)) {
-                // The peer may have begun its ring and closed the socket between the two looks.
-                IoOutcome::Eof => match rings.read(targets, &self.socket, read) {
-                    ReadFrom::Ring(moved) => moved,
-                    ReadFrom::Socket => IoOutcome::Eof,
-                },
-                moved => moved,
-            },
+            ReadFrom::Socket => self.count_read(Carrier::read(&mut self.reader(), targets)),
+            ReadFrom::BeforeRing(most, looks) => {
+                match self.read_before_ring(targets, most, looks) {
+                    // The peer may have begun its ring and closed the socket between the two looks.
+                    IoOutcome::Eof => match rings.read(targets, &self.socket, read) {
+                        ReadFrom::Ring(moved) => moved,
+                        ReadFrom::Socket | ReadFrom::BeforeRing(..) => IoOutcome::Eof,
+                    },
+                    moved => moved,
+                }
+            }
+        }
+    }
+
+    /// Reads at most so many bytes from the socket; its end is looked for if there are none.
+    fn read_before_ring(&self, targets: &mut Targets<'_>, most: u64, looks: bool) -> IoOutcome {
+        let mut bytes = [0; BEFORE_RING];
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let len = most.min(targets.bytes()).min(bytes.len());
+        if len == 0 {
+            let end = looks.then(|| sys::peek_end(self.reader()));
+            return end.flatten().unwrap_or(IoOutcome::WouldBlock);
+        }
+        let moved = self.read_local(&mut bytes[..len]);
+        match moved {
+            IoOutcome::Bytes(n) if targets.fill(&bytes[..n]).is_err() => IoOutcome::Fault,
+            moved => moved,
         }
     }
 

@@ -111,6 +111,12 @@ pub fn read_into(socket: &Socket, bytes: &mut [u8]) -> IoOutcome {
     Carrier::read(&mut &*socket, &mut targets)
 }
 
+/// Bytes that could be read without waiting.
+pub fn readable(socket: &Socket) -> u64 {
+    // Fails only for sockets without a connection, which give no bytes.
+    rustix::io::ioctl_fionread(socket).unwrap_or(u64::MAX)
+}
+
 /// How the peer ended the connection, if it did and no byte is left to read.
 pub fn peek_end(socket: &Socket) -> Option<IoOutcome> {
     let mut byte = [0];

@@ -1,6 +1,11 @@
-//! Tests of [`BudgetedTransport`]: it stops after its number of bytes although the socket would take more.
+//! Tests of [`BudgetedTransport`], which stops after its number of bytes although the socket would take more, and of the order of bytes
+//! in a stream that passes through rings.
+
+use verbena_ring::{Layout, on_heap};
+use verbena_stream::Role;
 
 use super::*;
+use crate::same_host::{RingEnds, SameHost};
 
 /// Writes `len` bytes in one call.
 fn write(turn: &mut BudgetedTransport<'_>, len: usize) -> IoOutcome {
@@ -40,4 +45,84 @@ fn turn_blocked_by_the_socket_is_not_over() {
     let mut turn = BudgetedTransport::new(&line, 100);
     assert_eq!(write(&mut turn, 60), IoOutcome::WouldBlock);
     assert!(!turn.is_exhausted());
+}
+
+/// Both ends of a stream, and the rings of each.
+fn ends() -> [(Transport, Rings); 2] {
+    let (one, other) = Socket::pair().unwrap();
+    let layout = Layout::new(4096).unwrap();
+    let ((ours, theirs, _), (back, forth, _)) = (on_heap(layout), on_heap(layout));
+    let rings = |tx, rx, role| {
+        let ends = RingEnds {
+            tx,
+            rx,
+            doorbell_in: Doorbell::new().unwrap(),
+            doorbell_out: Doorbell::new().unwrap(),
+            peer_pid: None,
+            reads_peer: false,
+        };
+        Rings::new(ends, role, SameHost::default().permit(1).unwrap())
+    };
+    [
+        (one, rings(ours, forth, Role::Initiator)),
+        (other, rings(back, theirs, Role::Responder)),
+    ]
+    .map(|(socket, rings)| {
+        let line = Transport::new(socket, None);
+        line.open();
+        (line, rings)
+    })
+}
+
+fn say(mut line: &Transport, text: &[u8]) {
+    let mut sources = Sources::new();
+    assert!(sources.borrow_bytes(text));
+    assert_eq!(line.write(&sources), IoOutcome::Bytes(text.len()));
+}
+
+fn read_all(mut line: &Transport) -> (Vec<u8>, IoOutcome) {
+    let mut all = Vec::new();
+    loop {
+        let mut bytes = [0; 64];
+        let mut targets = Targets::new();
+        assert!(targets.stage(&mut bytes));
+        let moved = line.read(&mut targets);
+        drop(targets);
+        match moved {
+            IoOutcome::Bytes(n) => all.extend(&bytes[..n]),
+            other => return (all, other),
+        }
+    }
+}
+
+#[test]
+fn bytes_of_a_short_ring_keep_their_place() {
+    for closes in [false, true] {
+        let [(writer, tx), (reader, rx)] = ends();
+        say(&writer, b"one ");
+        assert!(writer.install_rings(tx) && reader.install_rings(rx));
+        // The reader looks at nothing before all of this has happened.
+        say(&writer, b"two ");
+        writer.rings().unwrap().end_writing();
+        say(&writer, b"three");
+        let end = if closes {
+            drop(writer);
+            IoOutcome::Eof
+        } else {
+            IoOutcome::WouldBlock
+        };
+        assert_eq!(read_all(&reader), (b"one two three".to_vec(), end));
+    }
+}
+
+#[test]
+fn stream_whose_ring_never_begins_is_read_from_the_socket() {
+    let [(writer, tx), (reader, rx)] = ends();
+    assert!(reader.install_rings(rx));
+    let long = vec![7; 3 * BEFORE_RING];
+    say(&writer, &long);
+    assert_eq!(read_all(&reader), (long, IoOutcome::WouldBlock));
+    drop((writer, tx));
+    // The end of the socket is looked for every so often.
+    assert!((0..1000).any(|_| read_all(&reader) == (Vec::new(), IoOutcome::Eof)));
 }

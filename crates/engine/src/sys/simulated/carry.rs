@@ -83,6 +83,11 @@ pub fn read_into(socket: &Socket, bytes: &mut [u8]) -> IoOutcome {
 }
 
 /// Connections have no rings here, which alone ask for it.
+pub fn readable(_: &Socket) -> u64 {
+    0
+}
+
+/// Connections have no rings here, which alone ask for it.
 pub fn peek_end(_: &Socket) -> Option<IoOutcome> {
     None
 }
