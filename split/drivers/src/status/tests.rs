@@ -8,7 +8,7 @@ use super::*;
 
 #[test]
 fn status_socket_error_names_the_path() {
-    let folder = std::env::temp_dir().join(format!("verbena-status-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("verbena-status-file-{}", std::process::id()));
     std::fs::write(&folder, "in the way").unwrap();
     let refused = StatusSocket::open_in(&folder, "host-net0")
         .unwrap_err()
