@@ -369,17 +369,14 @@ enum RingRead {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use verbena_ring::{Layout, on_heap};
 
     use super::*;
     use crate::same_host::SameHost;
 
-    /// A thread that finds input disabled may announce the sleep after another one has enabled it, and before that one does.
-    #[test]
-    fn input_enabled_behind_an_announcement_is_announced() {
-        let (mut peer, rx, _in) = on_heap(Layout::new(4096).unwrap());
-        let (tx, _peer, _out) = on_heap(Layout::new(4096).unwrap());
+    /// One side's rings.
+    pub(in crate::connection) fn rings(tx: Producer, rx: Consumer, role: Role) -> Rings {
         let ends = RingEnds {
             tx,
             rx,
@@ -388,8 +385,15 @@ mod tests {
             peer_pid: None,
             reads_peer: false,
         };
-        let permit = SameHost::default().permit(1).unwrap();
-        let rings = Rings::new(ends, Role::Responder, permit);
+        Rings::new(ends, role, SameHost::default().permit(1).unwrap())
+    }
+
+    /// A thread that finds input disabled may announce the sleep after another one has enabled it, and before that one does.
+    #[test]
+    fn input_enabled_behind_an_announcement_is_announced() {
+        let (mut peer, rx, _in) = on_heap(Layout::new(4096).unwrap());
+        let (tx, _peer, _out) = on_heap(Layout::new(4096).unwrap());
+        let rings = rings(tx, rx, Role::Responder);
         rings.prepare_sleep(false, || false);
         rings.prepare_sleep(true, || false);
         let mut sources = Sources::new();

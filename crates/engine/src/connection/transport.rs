@@ -231,13 +231,13 @@ impl Transport {
 
     /// Reads at most so many bytes from the socket; its end is looked for if there are none.
     fn read_before_ring(&self, targets: &mut Targets<'_>, most: u64, looks: bool) -> IoOutcome {
-        let mut bytes = [0; BEFORE_RING];
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let len = most.min(targets.bytes()).min(bytes.len());
+        let len = most.min(targets.bytes()).min(BEFORE_RING);
         if len == 0 {
             let end = looks.then(|| sys::peek_end(self.reader()));
             return end.flatten().unwrap_or(IoOutcome::WouldBlock);
         }
+        let mut bytes = [0; BEFORE_RING];
         let moved = self.read_local(&mut bytes[..len]);
         match moved {
             IoOutcome::Bytes(n) if targets.fill(&bytes[..n]).is_err() => IoOutcome::Fault,

@@ -5,7 +5,7 @@ use verbena_ring::{Layout, on_heap};
 use verbena_stream::Role;
 
 use super::*;
-use crate::same_host::{RingEnds, SameHost};
+use crate::connection::rings::tests::rings;
 
 /// Writes `len` bytes in one call.
 fn write(turn: &mut BudgetedTransport<'_>, len: usize) -> IoOutcome {
@@ -52,17 +52,6 @@ fn ends() -> [(Transport, Rings); 2] {
     let (one, other) = Socket::pair().unwrap();
     let layout = Layout::new(4096).unwrap();
     let ((ours, theirs, _), (back, forth, _)) = (on_heap(layout), on_heap(layout));
-    let rings = |tx, rx, role| {
-        let ends = RingEnds {
-            tx,
-            rx,
-            doorbell_in: Doorbell::new().unwrap(),
-            doorbell_out: Doorbell::new().unwrap(),
-            peer_pid: None,
-            reads_peer: false,
-        };
-        Rings::new(ends, role, SameHost::default().permit(1).unwrap())
-    };
     [
         (one, rings(ours, forth, Role::Initiator)),
         (other, rings(back, theirs, Role::Responder)),
