@@ -3,7 +3,7 @@
 //! room for is lost and does not count.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::slice;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use verbena_cli::bench::tcp::{echo, round_trips};
 use verbena_cli::bench::{Extent, Meter};
 use verbena_engine::sys::segments::{MAX_SEGMENTS, MAX_SEGMENTS_LEN};
-use verbena_engine::sys::{DatagramSocket, ReceiveBatch, SegmentsOutcome};
+use verbena_engine::sys::{DatagramSocket, ReceiveBatch, SegmentsOutcome, route_to};
 
 use crate::job::{Figures, Job, SILENCE_LIMIT, figures_from_times};
 use crate::tcp::cpu_figures;
@@ -60,11 +60,7 @@ pub(crate) fn serve_pingpong(job: &Job) -> Result<Figures> {
 
 /// Ping-pong.
 pub(crate) fn run_pingpong(job: &Job) -> Result<Figures> {
-    let any: IpAddr = match job.at {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
+    let socket = UdpSocket::bind((route_to(None, job.at)?.local, 0))?;
     socket.connect(job.at)?;
     socket.set_nonblocking(true)?;
     let (mut stream, extent) = (Datagrams(socket), Extent::Time(job.span()));
@@ -104,8 +100,8 @@ pub(crate) fn receive_stream(job: &Job) -> Result<Figures> {
 pub(crate) fn send_stream(job: &Job) -> Result<Figures> {
     let mut control = TcpStream::connect(job.at)?;
     control.set_nonblocking(true)?;
-    // The address from which the peer is reached.
-    let socket = DatagramSocket::bind_roce(SocketAddr::new(control.local_addr()?.ip(), 0))?;
+    let local = route_to(None, job.at)?.local;
+    let socket = DatagramSocket::bind_roce(SocketAddr::new(local, 0))?;
     let segment = (job.segment.max(1) as usize).min(MAX_SEGMENTS_LEN);
     let count = (MAX_SEGMENTS_LEN / segment).min(MAX_SEGMENTS);
     let (bytes, before) = (vec![7; segment * count], usage::cpu());
