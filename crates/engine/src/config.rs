@@ -21,6 +21,7 @@ pub mod peers;
 mod presents;
 pub mod problem;
 pub mod settings;
+pub(crate) mod units;
 
 pub use device::Device;
 pub use key::Key;

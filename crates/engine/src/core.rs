@@ -12,11 +12,13 @@ use verbena_sync::locks::OnceLock;
 use crate::accept::Admission;
 use crate::accept::acceptor::Permits;
 use crate::accept::owner_rules::OwnerRules;
+use crate::capture::Tap;
 use crate::config::Config;
 use crate::datagram::roce_ports::RocePorts;
 use crate::error::{Error, InterruptError};
+use crate::faults::Faults;
 use crate::guard::SupervisorCell;
-use crate::lifecycle::Lifecycle;
+use crate::lifecycle::{Gate, Lifecycle};
 use crate::local_addresses::LocalAddresses;
 use crate::notify::pipeline::Notification;
 use crate::notify::signals::{SignalHostCell, Signals};
@@ -54,6 +56,10 @@ pub(crate) struct Core {
     pub(crate) roce_ports: RocePorts,
     /// Shared memory with peers on this host.
     pub(crate) same_host: SameHost,
+    /// What captures its frames (docs/tools.md).
+    pub(crate) tap: Arc<Tap>,
+    /// Faults for tests.
+    pub(crate) faults: Faults,
     /// The thread that runs requests of control queue pairs.
     pub(crate) control_thread: ControlThread,
     /// Dropped last, after everything else of the function.
@@ -109,6 +115,8 @@ impl Core {
             roce_cm: OnceLock::new(),
             roce_ports: RocePorts::default(),
             same_host: SameHost::default(),
+            tap: Arc::default(),
+            faults: Faults::default(),
             control_thread: ControlThread::default(),
             config,
             function_handle: handle,
@@ -117,6 +125,9 @@ impl Core {
         let own = Arc::downgrade(&core);
         let _ = supervisor.set(own.clone());
         let _ = signal_host.set(own);
+        if let Some(script) = &core.config.faults {
+            core.set_faults(script)?;
+        }
         Ok(core)
     }
 
@@ -141,7 +152,8 @@ impl Core {
     }
 
     /// An error with the state to report for the queue pairs if posts are not accepted: Err when closing, Reset in a forked child.
-    pub(crate) fn check_posts(&self) -> Result<(), QpState> {
+    #[inline]
+    pub(crate) fn check_posts(&self) -> Result<Gate, QpState> {
         self.lifecycle.check_posts()
     }
 
@@ -219,6 +231,10 @@ impl Core {
                 self.fail_overflowed(cq, out);
             }
             for wake in woken {
+                if let Wake::Failed(number) = wake {
+                    self.record_failure(number);
+                    continue;
+                }
                 let Some(number) = wake.qp() else {
                     self.wake_shared_sends(wake, out);
                     continue;

@@ -303,6 +303,12 @@ pub enum Error {
     /// The engine failed: one of its threads panicked.
     #[error("the adapter failed: {0}")]
     Failed(Box<EngineFailure>),
+    /// A fault for tests.
+    #[error("errno {errno} (injected by verbena faults)")]
+    Injected {
+        /// The error number that the program is to get.
+        errno: i32,
+    },
     /// The engine was closed, or its process was forked and this is the child.
     #[error("the adapter is closed")]
     Closed,

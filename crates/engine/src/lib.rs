@@ -5,7 +5,7 @@
 //! Reading order: [`sys`] (the operating system, the only `unsafe` here), [`config`] (settings and their origin),
 //! [`Engine`] → `core` (what all parts share, in parts: `lifecycle`, `local_addresses`, `qp_routes`, and one of each folder) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `poll` (which thread serves a connection) → `verbs` (the objects that programs hold) → `accept` (listeners), `oob` (connections
-//! by queue pair number), `datagram` (UDP), `ulp` (queue pairs of upper-layer protocols), `same_host` (shared memory between processes of one host); [`notify`] (events and the threads that
+//! by queue pair number), `datagram` (UDP), [`capture`] (copies of frames for other processes), `ulp` (queue pairs of upper-layer protocols), `same_host` (shared memory between processes of one host); [`notify`] (events and the threads that
 //! handle them), [`security`] (access lists, keys, TLS).
 
 #![deny(unsafe_code)]
@@ -19,6 +19,7 @@
 extern crate self as verbena_engine;
 
 mod accept;
+pub mod capture;
 pub mod config;
 mod connection;
 mod core;
@@ -27,6 +28,7 @@ mod engine;
 pub mod error;
 mod failure;
 mod failure_api;
+pub mod faults;
 mod guard;
 mod lifecycle;
 mod local_addresses;

@@ -3,11 +3,13 @@
 //! reported as [`Event::Missed`].
 
 pub(crate) mod columns;
+pub mod failure_log;
 pub mod handler;
 pub(crate) mod handler_api;
 pub(crate) mod handler_threads;
 pub(crate) mod interrupt_counters;
 pub mod link;
+pub(crate) mod local_server;
 pub mod monitor;
 pub(crate) mod packet_addresses;
 pub(crate) mod pipeline;

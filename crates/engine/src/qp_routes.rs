@@ -112,6 +112,12 @@ impl QpRoutes {
         }
     }
 
+    /// All connections of byte streams.
+    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+        let connections = self.connections.read();
+        connections.values().filter_map(Weak::upgrade).collect()
+    }
+
     pub(crate) fn connection_of(&self, qp: u32) -> Option<Arc<Connection>> {
         self.connections.read().get(&qp)?.upgrade()
     }

@@ -58,6 +58,12 @@ const LIMITS: Limits = Limits {
 /// Most bytes of one ring that a peer may have us map.
 pub(crate) const MAX_RING: usize = 16 << 20;
 
+/// Connections of one engine with rings of the full size; further ones have a quarter, so that many connections do not fill the memory.
+const LARGE_RINGS: u32 = 64;
+
+/// A quarter is not less than this, if the setting is more.
+const SMALL_RING: usize = 64 << 10;
+
 /// What one side tells the other over TCP: where its local socket is, and the secret of one connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
@@ -252,6 +258,16 @@ impl SameHost {
         let more = |n: u32| (n < most).then_some(n + 1);
         let permitted = self.connections.fetch_update(order, order, more).is_ok();
         permitted.then(|| RingPermit(self.connections.clone()))
+    }
+
+    /// The size of the rings of one more connection, by the setting.
+    pub(crate) fn ring_size(&self, setting: usize) -> usize {
+        let size = setting.next_power_of_two();
+        if self.connections.load(Ordering::Relaxed) <= LARGE_RINGS {
+            size
+        } else {
+            (size / 4).max(size.min(SMALL_RING))
+        }
     }
 
     /// A token for the CAPS of one connection; a peer that offers rings with it reaches `waiter`.

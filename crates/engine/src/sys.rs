@@ -46,6 +46,7 @@ pub mod processor;
 pub mod random;
 mod readiness;
 pub mod receive_batch;
+pub mod record_file;
 mod reuseport;
 #[cfg_attr(shuttle, path = "sys/simulated/route.rs")]
 pub mod route;
@@ -58,6 +59,7 @@ pub mod simulated;
 #[cfg_attr(shuttle, path = "sys/simulated/socket.rs")]
 pub mod socket;
 pub mod socket_folder;
+mod tcp_numbers;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg_attr(shuttle, path = "sys/simulated/thread.rs")]
@@ -81,11 +83,11 @@ pub use link::{LinkSocket, is_link_up};
 pub use listener::Listener;
 pub use packet_channel::{PacketChannel, PacketListener};
 pub use poller::{Interest, Poller, Ready};
-pub use port_pair::PortPair;
+pub use port_pair::{BoundPort, PortPair};
 pub use process_memory::read_process;
 pub use processor::{
-    SchedPolicy, parallelism, processor, processors, request_short_slice, set_affinity,
-    set_sched_policy,
+    SchedPolicy, online_processors, parallelism, processor, processors, request_short_slice,
+    runnable_threads, set_affinity, set_sched_policy,
 };
 pub use random::random_u64;
 pub use receive_batch::{Arrival, ReceiveBatch};
@@ -95,5 +97,6 @@ pub use sched::{SchedState, preemptions, sched_state, thread_id};
 pub use segments::SegmentsOutcome;
 pub use socket::Socket;
 pub use socket_folder::{FolderListener, SocketFolder};
+pub use tcp_numbers::TcpNumbers;
 pub use thread::{JoinHandle, current_thread, is_own_thread, spawn};
 pub use timestamp::timestamp;

@@ -123,6 +123,8 @@ pub enum Wake {
     /// Requests of this shared send queue have ended, so that it may continue (V6). This names a shared send queue, not a queue pair;
     /// it is woken by the code that owns the connections of its channels.
     Sends(u32),
+    /// This queue pair failed, and the failure is to be recorded; it is not woken.
+    Failed(u32),
 }
 
 impl Wake {
@@ -130,7 +132,7 @@ impl Wake {
     pub fn qp(self) -> Option<u32> {
         match self {
             Wake::Receive(qp) | Wake::Memory(qp) => Some(qp),
-            Wake::Sends(_) => None,
+            Wake::Sends(_) | Wake::Failed(_) => None,
         }
     }
 }
@@ -193,6 +195,11 @@ impl Outbox {
     /// Adds a shared send queue that may continue (V6).
     pub fn wake_sends(&mut self, ssq: u32) {
         self.woken.push(Wake::Sends(ssq));
+    }
+
+    /// Adds a queue pair that failed.
+    pub fn report_failure(&mut self, qpn: u32) {
+        self.woken.push(Wake::Failed(qpn));
     }
 
     /// Queue pairs whose `Qp::wake` must be called. The caller holds no lock.

@@ -42,7 +42,7 @@ pub use span::{Span, Spans};
 pub use targets::Targets;
 pub use touch::{Action, Arrival, Seq};
 pub use tpt::{
-    Command, Draft, Layout, PageQuota, Region, RegionExport, Reserved, Settled, Spend, Ticket, Tpt,
-    Verdict, WindowBinding, WindowExport,
+    Command, Draft, Layout, PageQuota, Region, RegionExport, Reserved, Settled, Spend, Ticket,
+    TouchAhead, Tpt, Verdict, WindowBinding, WindowExport,
 };
 pub use window::{Bind, WindowType};

@@ -71,6 +71,16 @@ impl<'a> Sources<'a> {
         Ok(to.len() - before)
     }
 
+    /// Appends `len` bytes behind the first `skip` to `to`, or as many as there are. If it fails, a part may have been appended.
+    pub fn append_at(&self, skip: usize, len: usize, to: &mut Vec<u8>) -> Result<(), Unmapped> {
+        for part in self.spans.range(skip, len) {
+            // SAFETY: `part` lies in a span of a grant that `self` holds or of a slice that it borrows for 'a; `to` is a vector of the
+            // caller, mutably borrowed, and therefore neither.
+            unsafe { part.append_to(to)? };
+        }
+        Ok(())
+    }
+
     /// Copies `len` bytes behind the first `skip` to `to`, or as many as there are; returns how many. If it fails, a part may have been copied.
     ///
     /// # Safety

@@ -172,6 +172,18 @@ impl Spans {
         self.bytes
     }
 
+    /// The parts of the spans that have the `len` bytes behind the first `skip`, or as many as there are.
+    pub(crate) fn range(&self, skip: usize, len: usize) -> impl Iterator<Item = Span> {
+        let (mut skip, mut left) = (skip, len);
+        self.spans.iter().map(move |span| {
+            let before = skip.min(span.len);
+            skip -= before;
+            let now = (span.len - before).min(left);
+            left -= now;
+            Span::new(span.start.wrapping_add(before), now)
+        })
+    }
+
     /// Removes all.
     pub fn clear(&mut self) {
         self.spans.clear();

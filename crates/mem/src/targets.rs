@@ -58,6 +58,16 @@ impl<'a> Targets<'a> {
         self.spans.as_slice()
     }
 
+    /// Appends `len` bytes of the targets behind the first `skip` to `to`, or as many as there are. If it fails, a part may have been appended.
+    pub fn append_at(&self, skip: usize, len: usize, to: &mut Vec<u8>) -> Result<(), Unmapped> {
+        for part in self.spans.range(skip, len) {
+            // SAFETY: `part` lies in a span of a grant that `self` holds or of a stage that it borrows mutably for 'a; `to` is a vector
+            // of the caller, mutably borrowed, and therefore neither.
+            unsafe { part.append_to(to)? };
+        }
+        Ok(())
+    }
+
     /// Copies `bytes` to the targets, in order, as far as they fit; returns how many.
     pub fn fill(&mut self, bytes: &[u8]) -> Result<usize, Unmapped> {
         self.fill_at(0, bytes)

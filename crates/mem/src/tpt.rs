@@ -15,7 +15,7 @@ pub use commands::Command;
 pub use index::PageQuota;
 pub use pending::{Draft, Layout, Reserved, Settled};
 pub use region_export::RegionExport;
-pub use touch::{Spend, Verdict};
+pub use touch::{Spend, TouchAhead, Verdict};
 pub use window_export::{WindowBinding, WindowExport};
 pub use wr_register::{MAX_PAGES, Ticket};
 

@@ -177,6 +177,9 @@ pub enum Error {
     /// Error of the memory tables.
     #[error(transparent)]
     Memory(#[from] verbena_mem::Misuse),
+    /// A fault for tests: the error number that the program is to get.
+    #[error("errno {0} (injected by verbena faults)")]
+    Injected(i32),
 }
 
 impl Error {
@@ -184,6 +187,7 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Error::Limit { .. }
+            | Error::Injected(_)
             | Error::Share { .. }
             | Error::Receive(receive::PostError::Full(_))
             | Error::Post(PostError::Full(_))

@@ -22,6 +22,7 @@ pub(crate) mod users;
 pub use attributes::Attributes;
 pub use counters::FunctionCounters;
 pub use datagrams::NewUd;
+pub use memory::RegistrationCheck;
 pub use qps::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 pub use shares::{KINDS, Shares};
@@ -31,6 +32,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use verbena_mem::{Pd, Policy, Tpt};
+use verbena_sync::locks::OnceLock;
 
 use crate::error::Error;
 use crate::object::Object;
@@ -67,6 +69,7 @@ pub struct Function {
     controls: Table<ControlRow>,
     claims: Arc<Claims>,
     retired_counters: RetiredCounters,
+    registration_check: OnceLock<RegistrationCheck>,
 }
 
 impl Function {
@@ -91,6 +94,7 @@ impl Function {
             controls: Table::new(Object::Control, FIRST, MAX_CONTROLS),
             claims: Arc::default(),
             retired_counters: RetiredCounters::default(),
+            registration_check: OnceLock::new(),
         }
     }
 
@@ -220,6 +224,7 @@ impl Function {
                 match wake {
                     Wake::Sends(ssq) if shared.contains(&ssq) => {}
                     Wake::Sends(ssq) => shared.push(ssq),
+                    Wake::Failed(_) => {}
                     Wake::Receive(number) | Wake::Memory(number) => {
                         if let Ok(qp) = self.qp(number) {
                             qp.wake(wake, out);

@@ -43,13 +43,14 @@ pub use control::{Control, ControlError, ControlResult, Subject};
 pub use cq::{Arm, Cq, CqOptions, Timestamp};
 pub use error::{Error, Kind};
 pub use function::{
-    Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, QpInfo, Shares, SrqInfo, UlpInfo,
+    Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, QpInfo, RegistrationCheck,
+    Shares, SrqInfo, UlpInfo,
 };
 pub use memory_scope::MemoryScope;
 pub use object::Object;
 pub use qp::{
-    Acks, Image, ImageError, MigrateRefusal, OnFailure, PacketSender, PacketTurn, Qp, QpInit,
-    Receiving, RegisterError, Registration, Sending, Traits, Transfer,
+    Acks, FrameStarts, Image, ImageError, MigrateRefusal, OnFailure, PacketSender, PacketTurn, Qp,
+    QpInit, Receiving, RegisterError, Registration, Sending, Traits, Transfer,
 };
 pub use receive::ReceiveQueue;
 pub use srq::Srq;

@@ -4,7 +4,9 @@
 
 use std::sync::{Arc, Weak};
 
-use verbena_mem::{Arrival, Bind, Misuse, Pd, Policy, Refusal, Ticket, Tpt, Verdict};
+use verbena_mem::{
+    Arrival, Bind, Entry, Misuse, Pd, Policy, Refusal, Seq, Ticket, TouchAhead, Tpt, Verdict,
+};
 use verbena_mem::{Gather, MemAccess, Placement, Spend};
 use verbena_wire::Stag;
 
@@ -176,6 +178,14 @@ impl MemoryScope {
         self.lookup_access(reach, |tpt, reach| tpt.touch(reach, arrival))
     }
 
+    /// As [`Tpt::touched_ahead`], of the table that has the entry.
+    pub fn touched_ahead(&self, stag: Stag, end: Seq) -> Option<TouchAhead> {
+        let former = self.former.iter().map(|stay| &stay.tpt);
+        core::iter::once(&self.current)
+            .chain(former)
+            .find_map(|tpt| tpt.touched_ahead(stag, end))
+    }
+
     /// As [`Tpt::spend`].
     pub fn spend(&self, reach: &MemAccess) -> Result<Spend, Refusal> {
         self.lookup_access(reach, Tpt::spend)
@@ -223,6 +233,11 @@ impl MemoryScope {
     /// As [`Tpt::wait`].
     pub fn wait(&self, stag: Stag, qp: u32) -> bool {
         self.current.wait(stag, qp)
+    }
+
+    /// A copy of the entry, if it is valid in this function.
+    pub fn find_entry(&self, stag: Stag) -> Option<Entry> {
+        self.current.find_entry(stag)
     }
 
     /// What peers may name in the queue pair's domain (M7).

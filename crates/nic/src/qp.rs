@@ -2,16 +2,21 @@
 //! Verbs semantics: work starts and completes in order, a failure completes one request with its status and flushes the rest, and the
 //! first cause is kept as one sentence. Sockets are not known here: bytes and the time are passed in.
 
+mod ahead;
+mod ahead_state;
 mod answer;
 mod attributes;
 mod complete;
+mod failure;
 mod image;
+mod inject;
 mod inner;
 mod link_state;
 mod local_ops;
 mod memory;
 mod modify;
 mod owed;
+mod pending_faults;
 mod place;
 mod post;
 mod queue;
@@ -31,18 +36,24 @@ mod touch;
 mod transfer;
 mod transmit_buffer;
 mod wait;
+mod waits;
 mod wire;
 pub(crate) mod wqe;
 
+pub use ahead::{Segment, SegmentTaken};
 pub use attributes::Psns;
+pub use failure::{Blame, EntryInfo, Failure, FailureKind, RefusedAccess, RequestInfo};
 pub use image::{Image, ImageError, MigrateRefusal, Traits};
+pub use inject::INJECTED;
 pub use inner::Counters;
+pub use pending_faults::{RefuseUntil, SendFault};
 pub use post::{PostError, PostRecvError, PostSendError};
 pub use receive::{Received, Receiving, SendDemand};
 pub use register::{OnFailure, RegisterError, Registration};
 pub use roce::{PacketSender, PacketTurn};
 pub use send::{Acks, Sending};
 pub use transfer::Transfer;
+pub use waits::{Blocked, RnrWait, Waits};
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -51,7 +62,7 @@ use std::sync::Arc;
 use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
-use verbena_stream::{RnrRetry, Stream, Time, requester};
+use verbena_stream::{Framing, RnrRetry, Stream, Time, requester};
 use verbena_wire::Srqn;
 use verbena_wire::ext::{Features, RnrTimer};
 
@@ -159,6 +170,10 @@ pub struct View {
     pub enabled: QpAccessFlags,
     /// Why it failed, in one sentence.
     pub cause: Option<String>,
+    /// The same with its numbers.
+    pub failure: Option<Failure>,
+    /// What it waits for.
+    pub waits: Waits,
     /// The last request whose registration failed and may be tried again, and why it failed (M4).
     pub register_error: Option<(u64, RegisterError)>,
     /// Its counters.
@@ -169,6 +184,17 @@ pub struct View {
     pub sends: usize,
     /// Receives of its own that have not completed.
     pub receives: usize,
+}
+
+/// Where frames begin in the bytes of a stream that the carrier moves next.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameStarts<'a> {
+    /// How they are framed, from the last byte on that was parsed.
+    pub framing: Framing,
+    /// Whole frames, the first of which the carrier may have begun to send: a frame begins behind so many bytes.
+    pub unsent: usize,
+    /// Bytes that the carrier has read, behind the last that was parsed.
+    pub staged: &'a [u8],
 }
 
 /// What the code that drives the connection must know after a turn.
@@ -262,7 +288,20 @@ impl Qp {
 
     /// Why it failed, in one sentence; the first cause, never a later one.
     pub fn cause(&self) -> Option<String> {
-        self.lock.read(|inner| inner.cause.clone())
+        self.lock.read(|inner| inner.cause.sentence())
+    }
+
+    /// Calls `each` with where frames begin in the bytes of the stream that come next, while no thread moves any; not if there is no stream.
+    pub fn with_frame_starts(&self, each: impl FnOnce(FrameStarts<'_>)) {
+        self.lock.read(|inner| {
+            if let Some(stream) = inner.wire.stream() {
+                each(FrameStarts {
+                    framing: stream.framing(),
+                    unsent: inner.transmit.len(),
+                    staged: inner.receive.stage().bytes(),
+                });
+            }
+        });
     }
 
     /// The changing attributes, at one moment.
@@ -272,7 +311,9 @@ impl Qp {
             View {
                 state: inner.state,
                 enabled: inner.attributes.enabled,
-                cause: inner.cause.clone(),
+                cause: inner.cause.sentence(),
+                failure: inner.cause.failure().cloned(),
+                waits: inner.waits(),
                 register_error: inner.sends.register_error(),
                 counters: inner.counters,
                 peer_disconnected: inner.link.is_gone(),
@@ -417,6 +458,23 @@ impl Qp {
             receiving,
             demand: wants,
         }
+    }
+
+    /// Takes a part of a segment that has arrived, ahead of a gap or not, instead of [`receive`](Qp::receive). A queue pair is given its whole
+    /// stream in one of the two ways.
+    ///
+    /// Bytes that arrived before are ignored, so a part may be given again. While [`Receiving::Held`] is returned, nothing is processed;
+    /// an empty segment at the processed position continues where [`receive`](Qp::receive) would read again. The end of the stream is
+    /// told by [`handle_eof`](Qp::handle_eof) when everything before it is processed.
+    pub fn receive_segment(
+        &self,
+        segment: &Segment<'_>,
+        now: Time,
+        out: &mut Outbox,
+    ) -> SegmentTaken {
+        self.run_locked(out, |inner, init, out| {
+            inner.take_segment(init, segment, now, out)
+        })
     }
 
     /// Sends what may be sent until there is nothing left or the carrier takes no more.
@@ -568,8 +626,8 @@ impl Qp {
         match wake {
             Wake::Receive(_) => self.receive_ready(out),
             Wake::Memory(_) => self.run_locked(out, Inner::memory_settled),
-            // Not for a queue pair.
-            Wake::Sends(_) => {}
+            // Not for a queue pair, or not to wake it.
+            Wake::Sends(_) | Wake::Failed(_) => {}
         }
     }
 

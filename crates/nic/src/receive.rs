@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
+use crate::wc::Status;
 use crate::wr::{ReceiveWr, Sge};
 
 /// Scatter lists up to this long are stored in the queue itself.
@@ -19,6 +20,9 @@ pub struct Receive {
     pub id: u64,
     /// Where the message goes.
     pub scatter: SmallVec<[Sge; INLINE_SGES]>,
+    /// It fails with this status when a message takes it: a fault for tests. Not moved.
+    #[serde(skip)]
+    pub fault: Option<Status>,
 }
 
 impl Receive {
@@ -31,6 +35,7 @@ impl Receive {
         Ok(Receive {
             id: wr.id,
             scatter: SmallVec::from_slice(wr.scatter),
+            fault: None,
         })
     }
 

@@ -142,7 +142,7 @@ impl Side {
         self.inbox.drain(..read);
     }
 
-    fn attach(&mut self, role: Role, setup: Setup) {
+    pub(crate) fn attach(&mut self, role: Role, setup: Setup) {
         let out = &mut self.out;
         self.qp.modify(QpState::Init, out).unwrap();
         let stream = stream(role, setup);

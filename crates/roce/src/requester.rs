@@ -253,6 +253,17 @@ impl Requester {
         self.counters
     }
 
+    /// The end of the wait for a receive of the peer, and the retries that are left; `None` for no limit.
+    pub fn rnr_wait(&self) -> Option<(Time, Option<u8>)> {
+        let until = self.retry.wait_end()?;
+        Some((until, self.retry.rnr_retries_left()))
+    }
+
+    /// Since when packets are unacknowledged without progress.
+    pub fn unanswered_since(&self) -> Option<Time> {
+        self.retry.since()
+    }
+
     /// PSN of the next request.
     pub fn next_psn(&self) -> Psn {
         self.next

@@ -66,6 +66,26 @@ impl Deframer {
         self.phase.is_some()
     }
 
+    /// Bytes of the current frame that were not consumed, and the phase of the frame that follows it.
+    pub(crate) fn next_frame(&self) -> (usize, Option<Phase>) {
+        match self.frame {
+            Some(frame) => (frame.layout.size() - frame.at, frame.layout.next_phase()),
+            None => (0, self.phase),
+        }
+    }
+
+    /// Checksums are looked at from now on, or not: those of a frame that is replayed were.
+    pub(crate) fn set_crc(&mut self, crc: bool) {
+        self.crc = crc;
+    }
+
+    /// The frame that was opened is complete, although the rest of it is not in the stage.
+    pub(crate) fn close_checked(&mut self) {
+        if let Some(frame) = self.frame.take() {
+            self.phase = frame.layout.next_phase();
+        }
+    }
+
     /// A frame has begun, given that `staged` bytes are in the stage.
     pub(crate) fn is_mid_frame(&self, staged: usize) -> bool {
         staged > 0 || self.frame.is_some_and(|f| f.at > 0)
@@ -200,7 +220,7 @@ pub(crate) fn has_right_crc(frame: &[u8]) -> bool {
     crc32c(covered) == u32::from_le_bytes(*field)
 }
 
-fn check_crc(stage: &[u8], layout: &Layout) -> Result<(), Violation> {
+pub(crate) fn check_crc(stage: &[u8], layout: &Layout) -> Result<(), Violation> {
     let covered = stage.get(..layout.crc_at()).unwrap_or_default();
     let field = array::<CRC_LEN>(stage, layout.crc_at()).unwrap_or_default();
     // The only little-endian field of the protocol (RFC 5044 §4.4).
@@ -213,7 +233,12 @@ fn check_crc(stage: &[u8], layout: &Layout) -> Result<(), Violation> {
 }
 
 /// Checks the markers at frame offsets `from..to`; the stage begins at frame offset `from`.
-fn check_markers(stage: &[u8], layout: &Layout, from: usize, to: usize) -> Result<(), Violation> {
+pub(crate) fn check_markers(
+    stage: &[u8],
+    layout: &Layout,
+    from: usize,
+    to: usize,
+) -> Result<(), Violation> {
     let Some((first, _)) = layout.marker(0) else {
         return Ok(());
     };

@@ -4,7 +4,8 @@
 //! where it goes and copies it.
 //!
 //! Reading order: [`startup`] → [`stream`] → [`rx`] (`deframe`, [`order`], `rx/head`, `rx/message`) → `tx`
-//! ([`outgoing`], [`frame`]) → outstanding work ([`accounting`], [`reads`], [`requester`], [`responder`]) → [`violation`], [`terminate`].
+//! ([`outgoing`], [`frame`]) → outstanding work ([`accounting`], [`reads`], [`requester`], [`responder`]) → segments out of
+//! order ([`ahead`], [`reassembly`]) → [`violation`], [`terminate`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -13,12 +14,14 @@
 )]
 
 pub mod accounting;
+pub mod ahead;
 mod deframe;
 pub mod delivery;
 pub mod frame;
 pub mod order;
 pub mod outgoing;
 pub mod reads;
+pub mod reassembly;
 pub mod requester;
 pub mod responder;
 pub mod rx;
@@ -31,6 +34,7 @@ pub mod time;
 mod tx;
 pub mod violation;
 
+pub use ahead::{AheadFrame, AheadPlace, Alignment};
 pub use delivery::{Claim, Delivery, Place, Run, Step};
 pub use frame::{Frame, Plain};
 pub use outgoing::{Message, Outgoing};
@@ -38,7 +42,7 @@ pub use requester::RnrRetry;
 pub use responder::AckPolicy;
 pub use rx::{PredictedKind, Prediction, SendProgress, WriteRun};
 pub use startup::{Agreement, Endpoint, Outcome, Role, Terms};
-pub use stream::{BeginError, Settings, Stream};
+pub use stream::{BeginError, Framing, Settings, Stream};
 pub use terminate::Offender;
 pub use time::{Time, saturating_nanos};
 pub use tx::MIN_ULPDU;

@@ -107,6 +107,11 @@ impl Order {
         self.send.map(|open| (open.msn, open.next.get()))
     }
 
+    /// The unfinished Read V2 Response: its number.
+    pub(crate) fn open_response_v2(&self) -> Option<Msn> {
+        self.response_v2.map(|open| open.msn)
+    }
+
     /// A message is unfinished.
     pub fn is_mid_message(&self) -> bool {
         self.open().is_some()

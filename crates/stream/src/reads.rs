@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use verbena_wire::ddp::Tagged;
 use verbena_wire::rdmap::{AtomicResponse, Opcode};
-use verbena_wire::{Mo, Rsn, Stag, To};
+use verbena_wire::{Mo, Msn, Qn, Rsn, Stag, To};
 
 use crate::violation::Violation;
 
@@ -87,6 +87,11 @@ impl ReadsOut {
     /// The oldest waiting request, to which the next response byte belongs.
     pub fn head(&self) -> Option<&ReadOut> {
         self.queue.front()
+    }
+
+    /// All that wait, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &ReadOut> {
+        self.queue.iter()
     }
 
     /// A request was sent.
@@ -270,6 +275,32 @@ impl ReadsIn {
     /// Removes the oldest request, whose last response frame was made.
     pub fn pop(&mut self) -> Option<Rsn> {
         self.queue.pop_front()
+    }
+}
+
+/// Entries of the peer's read queue that are taken by requests ahead of a gap (M10): they are executed in order of their numbers.
+#[derive(Debug, Default)]
+pub struct ReadsAhead {
+    /// At most as many as the agreed depth.
+    taken: Vec<Msn>,
+}
+
+impl ReadsAhead {
+    /// A request arrived whose number is not, or not yet, the `expected` one, while `free` entries are free. A repetition and a number
+    /// beyond the free entries are violations.
+    pub(crate) fn take(&mut self, msn: Msn, expected: Msn, free: usize) -> Result<(), Violation> {
+        let distance = |msn: Msn| msn.get().wrapping_sub(expected.get()) as usize;
+        // What has been executed meanwhile has left its entry.
+        self.taken.retain(|taken| distance(*taken) < free);
+        if distance(msn) >= free || self.taken.contains(&msn) {
+            return Err(Violation::MsnRange {
+                qn: Qn::READ_REQUEST,
+                expected,
+                got: msn,
+            });
+        }
+        self.taken.push(msn);
+        Ok(())
     }
 }
 

@@ -116,6 +116,9 @@ pub struct Requester {
     closing: bool,
     /// The request of the last RNR and its deadline: an RNR for the same request without progress keeps the deadline.
     waited: Option<(Rsn, Option<Time>)>,
+    /// When the request at which the responder stopped was refused first. Not moved with a connection.
+    #[serde(skip)]
+    paused_since: Option<Time>,
 }
 
 impl Requester {
@@ -132,6 +135,7 @@ impl Requester {
             deadline: None,
             closing: false,
             waited: None,
+            paused_since: None,
         }
     }
 
@@ -173,6 +177,11 @@ impl Requester {
     /// The request that found no receive for longer than allowed; all before it were executed.
     pub fn given_up(&self) -> Option<Rsn> {
         (self.state == State::GaveUp).then_some(self.stopped)
+    }
+
+    /// When the responder first refused the request that waits now.
+    pub fn paused_since(&self) -> Option<Time> {
+        self.paused_since
     }
 
     /// When the wait for the receiver ends.
@@ -249,7 +258,10 @@ impl Requester {
         self.stopped = n;
         self.deadline = match self.waited {
             Some((rsn, deadline)) if rsn == n => deadline,
-            _ => self.retry.deadline(timer, now),
+            _ => {
+                self.paused_since = Some(now);
+                self.retry.deadline(timer, now)
+            }
         };
         self.waited = Some((n, self.deadline));
         Ok(())

@@ -2,11 +2,14 @@
 //! It tells the caller where the next bytes go and is told how many were placed; between two calls it holds no payload.
 //! Memory is checked by the caller, which reports an access that is not allowed as a [`Violation`].
 
+mod ahead;
 mod head;
 mod message;
 mod phase;
 mod predict;
 
+pub(crate) use ahead::Look;
+pub(crate) use head::body_len;
 pub use phase::{RxEvent, RxPhase};
 pub use predict::{PredictedKind, Prediction, WriteRun};
 
@@ -189,6 +192,16 @@ impl Rx {
             Header::Tagged(h) => h.last,
             Header::Untagged(h) => h.last,
         }
+    }
+
+    /// The framing of the bytes that come next.
+    pub(crate) fn deframer(&self) -> &Deframer {
+        &self.deframer
+    }
+
+    /// Markers and checksums.
+    pub(crate) fn framing(&self) -> (bool, bool) {
+        (self.deframer.has_markers(), self.deframer.has_crc())
     }
 
     /// Payload may bypass the stage.

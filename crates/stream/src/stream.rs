@@ -12,6 +12,7 @@ pub use transmit::{BeginError, ControlPending};
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::ext::{Caps, Features, QpType};
+use verbena_wire::mpa::fpdu::Phase;
 use verbena_wire::number::{Psn, Srqn};
 
 use crate::accounting::Accounting;
@@ -36,6 +37,21 @@ pub struct Settings {
     pub drop_overlong: bool,
     /// This side's capabilities; sent first with extensions.
     pub caps: Caps,
+}
+
+/// How the bytes of a stream are framed from now on, for a reader that joins in the middle of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Framing {
+    /// This side sent the Request.
+    pub is_initiator: bool,
+    /// Checksums are on.
+    pub crc: bool,
+    /// Bytes of the frame being received that were not consumed.
+    pub rx_left: usize,
+    /// The phase of the frame behind it; none without markers.
+    pub rx_phase: Option<Phase>,
+    /// The phase of the next frame that is framed; none without markers.
+    pub tx_phase: Option<Phase>,
 }
 
 /// One established stream.
@@ -133,6 +149,18 @@ impl Stream {
         self.cause.as_ref()
     }
 
+    /// Where frames begin in the bytes that come next, and how they are framed.
+    pub fn framing(&self) -> Framing {
+        let (rx_left, rx_phase) = self.rx.deframer().next_frame();
+        Framing {
+            is_initiator: self.is_initiator,
+            crc: self.rx.deframer().has_crc(),
+            rx_left,
+            rx_phase,
+            tx_phase: self.tx.phase(),
+        }
+    }
+
     /// The outstanding work.
     pub fn accounting(&self) -> &Accounting {
         &self.accounting
@@ -208,7 +236,7 @@ impl Stream {
         }
     }
 
-    fn enter(&mut self, event: Event) {
+    pub(crate) fn enter(&mut self, event: Event) {
         if let Some(next) = self.state.next(event) {
             self.state = next;
         }

@@ -71,7 +71,7 @@ pub fn cause_of(violation: &Violation) -> Option<Cause> {
     use Violation as V;
     Some(match *violation {
         V::Crc { .. } => Cause::Llp(LlpError::Crc),
-        V::Marker { .. } => Cause::Llp(LlpError::Marker),
+        V::Marker { .. } | V::Misaligned => Cause::Llp(LlpError::Marker),
         // The stream has ended; no Terminate is sent.
         V::CutFpdu | V::CutMessage => return None,
 

@@ -70,6 +70,10 @@ impl Tx {
         self.max_ulpdu
     }
 
+    pub(crate) fn phase(&self) -> Option<Phase> {
+        self.phase
+    }
+
     pub(crate) fn has_markers(&self) -> bool {
         self.phase.is_some()
     }

@@ -18,6 +18,9 @@ pub enum Violation {
     /// A marker does not point to the start of its FPDU as the lengths give it.
     #[error("marker points back {got} bytes, the FPDU began {expected} bytes before it")]
     Marker { expected: u16, got: u16 },
+    /// A segment that arrived ahead of a gap, and was a valid FPDU there, is in the middle of one in the stream.
+    #[error("an FPDU that arrived out of order does not begin where the one before it ends")]
+    Misaligned,
     /// The ULPDU is shorter than the header it must begin with.
     #[error("FPDU of {got} bytes is shorter than its {need}-byte header")]
     TooShort { need: u16, got: u16 },

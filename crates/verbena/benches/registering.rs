@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena::low::{Data, Flags, SendOp, SendWr, Wc};
-use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, Status};
+use verbena::low::{Cq, Data, Flags, Pd, Qp, QpOptions, SendOp, SendWr, Wc};
+use verbena::{Access, Device, Error, Memory, Status};
 
 const BYTES: usize = 1 << 30;
 const ROUNDS: usize = 7;

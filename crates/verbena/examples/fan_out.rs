@@ -4,8 +4,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use verbena::low::{Data, Flags, Limits, QpState, RecvWr, SendOp, SendWr, Wc};
-use verbena::{Access, Cq, Device, Error, Memory, Qp, QpOptions, Ssq, SsqOptions, Status};
+use verbena::low::{
+    Cq, Data, Flags, Limits, Qp, QpOptions, QpState, RecvWr, SendOp, SendWr, Ssq, SsqOptions, Wc,
+};
+use verbena::{Access, Device, Error, Memory, Status};
 
 const SUBSCRIBERS: usize = 16;
 const MESSAGES: u64 = 200;
@@ -79,20 +81,15 @@ fn publish(ssq: &Ssq, sent: &Cq, channels: &[Qp]) -> Result<u64, Error> {
 fn main() -> Result<(), Error> {
     let (publisher, subscriber) = (Device::open()?, Device::open()?);
     let (pd, sent, unused) = (publisher.pd()?, publisher.cq(256)?, publisher.cq(16)?);
-    let options = SsqOptions {
-        requests: REQUESTS,
-        stall: Some(Duration::from_millis(500)),
-        ..SsqOptions::default()
-    };
+    let options = SsqOptions::default()
+        .requests(REQUESTS)
+        .stall(Some(Duration::from_millis(500)));
     let ssq = pd.ssq(&sent, options)?;
     let listener = subscriber.listen("127.0.0.1:0")?;
-    let few = QpOptions {
-        limits: Limits {
-            sends: 8,
-            ..Limits::default()
-        },
-        ..QpOptions::default()
-    };
+    let few = QpOptions::default().limits(Limits {
+        sends: 8,
+        ..Limits::default()
+    });
     let theirs = subscriber.pd()?;
     let (mut channels, mut listening) = (Vec::new(), Vec::new());
     for at in 0..SUBSCRIBERS {

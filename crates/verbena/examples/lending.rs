@@ -1,8 +1,11 @@
 //! A client that grants a server write access to one buffer per request: registered and sent in one work request, valid for one answer.
 //! No call registers or deregisters the buffer: the write that fills it also invalidates the registration (one-touch).
 
-use verbena::low::{Data, Flags, OnFailure, QpState, RecvWr, Registration, SendOp, SendWr, Wc};
-use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
+use verbena::low::{
+    Cq, Data, Flags, OnFailure, Pd, Qp, QpOptions, QpState, RecvWr, Registration, SendOp, SendWr,
+    Wc,
+};
+use verbena::{Access, Device, Error, Memory, RemoteMemory, Status};
 
 const QUESTIONS: usize = 1000;
 const ANSWER: usize = 4096;
@@ -79,10 +82,7 @@ fn main() -> Result<(), Error> {
         enabled: true,
         on_failure: OnFailure::Anticipatory,
     };
-    let options = QpOptions {
-        registration,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().registration(registration);
     let client = Side::new(&device, &pd, options)?;
     let server = Side::new(&device, &other, QpOptions::default())?;
     let replies = other.memory(64 + ANSWER, Access::LOCAL_WRITE)?;

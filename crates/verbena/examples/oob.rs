@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use verbena::low::{Data, Flags, QpState, RecvWr, SendOp, SendWr, Wc};
-use verbena::{
-    Access, Config, Cq, Device, Memory, Pd, Qp, QpEndpoint, QpOptions, RemoteMemory, Status,
+use verbena::low::{
+    Cq, Data, Flags, Pd, Qp, QpEndpoint, QpOptions, QpState, RecvWr, SendOp, SendWr, Wc,
 };
+use verbena::{Access, Config, Device, Memory, RemoteMemory, Status};
 
 const BYTES: usize = 100_000;
 
@@ -33,10 +33,7 @@ impl Side {
         config.set("device", &socket.local_addr()?.ip().to_string())?;
         let device = Device::with(config)?;
         let (pd, cq) = (device.pd()?, device.cq(64)?);
-        let options = QpOptions {
-            oob: true,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::default().oob(true);
         let qp = Qp::new(&pd, &cq, &cq, options)?;
         qp.set_attr(|attr| attr.peer_timeout = Some(Duration::from_secs(10)));
         let memory = pd.memory(BYTES, Access::ALL)?;

@@ -10,9 +10,9 @@ use std::error::Error;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use verbena::low::{Data, Flags, RecvWr, Sge, Wc};
+use verbena::low::{Cq, Data, Flags, Pd, RecvWr, Sge, Wc};
 use verbena::tcp::{Acknowledgement, Fill, TcpOptions, TcpQp, TcpSendWr};
-use verbena::{Access, Cq, Device, Memory, Pd, Status};
+use verbena::{Access, Device, Memory, Status};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -124,10 +124,7 @@ fn iperf3(to: SocketAddr, seconds: u64) -> Result<()> {
     const IPERF_DONE: &[u8] = &[16];
     let device = Device::open()?;
     let pd = device.pd()?;
-    let whole = TcpOptions {
-        fill: Fill::Whole,
-        ..TcpOptions::default()
-    };
+    let whole = TcpOptions::default().fill(Fill::Whole);
     let control = Peer::connect(&pd, &device, to, whole)?;
     let cookie = format!("verbena-{:0>28}\0", std::process::id());
     control.send_text(cookie.as_bytes())?;
@@ -145,10 +142,7 @@ fn iperf3(to: SocketAddr, seconds: u64) -> Result<()> {
             )?,
             // CREATE_STREAMS: completions of the data mean that the server's host has it.
             10 => {
-                let delivered = TcpOptions {
-                    acknowledgement: Acknowledgement::Delivered,
-                    ..TcpOptions::default()
-                };
+                let delivered = TcpOptions::default().acknowledgement(Acknowledgement::Delivered);
                 let stream = Peer::connect(&pd, &device, to, delivered)?;
                 stream.send_text(cookie.as_bytes())?;
                 data = Some(stream);

@@ -6,13 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use verbena::low::{
-    Affinity, Arm, Class, Data, Flags, Hold, Limits, Moderation, Reason, RecvWr, SendOp, SendWr,
-    Wc, processor,
-};
-use verbena::{
-    Access, Config, Cq, Device, Error, Handler, HandlerOptions, Memory, Pd, Qp, QpOptions, Status,
-};
+use verbena::events::{Affinity, Class, Handler, HandlerOptions, Hold, Moderation, Reason};
+use verbena::low::{Arm, Cq, Data, Flags, Limits, Pd, Qp, QpOptions, RecvWr, SendOp, SendWr, Wc};
+use verbena::unstable::processor;
+use verbena::{Access, Config, Device, Error, Memory, Status};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const LIMITS: Limits = Limits {
@@ -143,10 +140,7 @@ fn connected_qps(
     far: &Cq,
     len: usize,
 ) -> Result<ConnectedQps, Error> {
-    let options = QpOptions {
-        limits: LIMITS,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().limits(LIMITS);
     let pd = device.pd()?;
     let memory = pd.memory(len, Access::ALL)?;
     let near = Qp::new(&pd, &near.cq, &near.cq, options)?;

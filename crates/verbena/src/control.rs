@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use verbena_engine::{CompletionQueue, ControlQueue as EngineControlQueue};
 use verbena_mem::{Access, WindowType};
-use verbena_nic::{ControlError, ControlOp, Object, QpState};
+use verbena_nic::{ControlError, Object, QpState};
+
+pub use verbena_nic::ControlOp;
 
 use crate::cq::{BareCq, Cq};
 use crate::device::{Device, Inner};
@@ -24,8 +26,8 @@ use crate::registering::Registering;
 /// A program creates a queue pair with its completion queue and connects it, without a call that does the work itself:
 ///
 /// ```
-/// use verbena::low::{QpState, Wc};
-/// use verbena::{Access, Device, QpOptions, Status};
+/// use verbena::low::{QpOptions, QpState, Wc};
+/// use verbena::{Access, Device, Status};
 /// let device = Device::open()?;
 /// let pd = device.pd()?;
 /// let control = device.control_queue(16)?;
@@ -103,7 +105,9 @@ impl<T> Future for Queued<T> {
 /// A change of a completion queue, for [`ControlQueue::modify_cq`].
 ///
 /// ```
-/// use verbena::{CqChange, Device, HandlerOptions};
+/// use verbena::Device;
+/// use verbena::control::CqChange;
+/// use verbena::events::HandlerOptions;
 /// let device = Device::open()?;
 /// let handler = device.set_handler(&HandlerOptions::default())?;
 /// let changes = [CqChange::Entries(1024), CqChange::Handler(&handler), CqChange::NoHandler];
@@ -279,7 +283,9 @@ impl ControlQueue {
     /// is, if the size is not possible, the handler was cleared before the request is executed, or the queue was not created.
     ///
     /// ```
-    /// use verbena::{CqChange, Device, HandlerOptions};
+    /// use verbena::Device;
+    /// use verbena::control::CqChange;
+    /// use verbena::events::HandlerOptions;
     /// let device = Device::open()?;
     /// let handler = device.set_handler(&HandlerOptions::new(|_| ()))?;
     /// let control = device.control_queue(4)?;
@@ -320,7 +326,8 @@ impl ControlQueue {
     /// Queues the creation of a queue pair. Its completion queues exist, or earlier requests of this control queue pair create them.
     ///
     /// ```
-    /// use verbena::{Device, QpOptions};
+    /// use verbena::Device;
+    /// use verbena::low::QpOptions;
     /// let device = Device::open()?;
     /// let (pd, sent) = (device.pd()?, device.cq(64)?);
     /// let control = device.control_queue(4)?;
@@ -358,7 +365,8 @@ impl ControlQueue {
     /// is not allowed when it is executed, or the queue pair is gone by then.
     ///
     /// ```
-    /// use verbena::{Device, Qp, QpOptions, low::QpState};
+    /// use verbena::Device;
+    /// use verbena::low::{Qp, QpOptions, QpState};
     /// let device = Device::open()?;
     /// let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let control = device.control_queue(4)?;
@@ -382,7 +390,8 @@ impl ControlQueue {
     /// Queues the destruction of a queue pair. Returns it if the request cannot be queued.
     ///
     /// ```
-    /// use verbena::{Device, Qp, QpOptions};
+    /// use verbena::Device;
+    /// use verbena::low::{Qp, QpOptions};
     /// let device = Device::open()?;
     /// let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let control = device.control_queue(4)?;
@@ -468,7 +477,8 @@ impl ControlQueue {
     /// Queues the allocation of a window. Requests that bind it can be made and posted at once: they wait until it was allocated.
     ///
     /// ```
-    /// use verbena::{Device, low::WindowType};
+    /// use verbena::Device;
+    /// use verbena::mr::WindowType;
     /// let device = Device::open()?;
     /// let (pd, control) = (device.pd()?, device.control_queue(4)?);
     /// let (window, allocating) = control.allocate_window(1, &pd, WindowType::TwoB)?;
@@ -489,7 +499,8 @@ impl ControlQueue {
     /// Queues the deallocation of a window, bound or not. Returns it if the request cannot be queued.
     ///
     /// ```
-    /// use verbena::{Device, low::WindowType};
+    /// use verbena::Device;
+    /// use verbena::mr::WindowType;
     /// let device = Device::open()?;
     /// let window = device.pd()?.window(WindowType::One)?;
     /// let control = device.control_queue(4)?;

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use verbena_engine::faults::{FaultCounts, Script};
 use verbena_engine::{AccessList, CompletionQueue, Config, Engine};
 use verbena_mem::Policy;
 use verbena_nic::{Attributes, Event, Function, Shares};
@@ -284,6 +285,46 @@ impl Device {
     /// ```
     pub fn on_roce_unavailable(&self, observer: impl Fn(&str) + Send + Sync + 'static) {
         self.inner().engine.on_roce_unavailable(observer);
+    }
+
+    /// Makes faults happen to this program, for tests of how it handles them, as `verbena faults` does from outside (docs/tools.md). The script replaces
+    /// an earlier one; the seed is returned, and with it the same faults happen again.
+    ///
+    /// ```
+    /// use verbena::faults::{Effect, Script, When};
+    /// let device = verbena::Device::open()?;
+    /// let script = Script::seeded(7).with(When::Nth(1), Effect::Register(12));
+    /// assert_eq!(device.set_faults(&script)?, 7);
+    /// let pd = device.pd()?;
+    /// let refused = pd.memory(4096, verbena::Access::ALL).unwrap_err();
+    /// assert_eq!(refused.os_error(), Some(12));
+    /// assert!(pd.memory(4096, verbena::Access::ALL).is_ok());
+    /// assert_eq!(device.faults().rules[0].fired, 1);
+    /// device.clear_faults();
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_faults(&self, script: &Script) -> Result<u64, Error> {
+        Ok(self.inner().engine.set_faults(script)?)
+    }
+
+    /// Removes the faults of [`set_faults`](Device::set_faults). Those that were decided already still happen.
+    ///
+    /// ```
+    /// verbena::Device::open()?.clear_faults();
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn clear_faults(&self) {
+        self.inner().engine.clear_faults();
+    }
+
+    /// The rules of [`set_faults`](Device::set_faults), and how often each has fired.
+    ///
+    /// ```
+    /// assert!(verbena::Device::open()?.faults().rules.is_empty());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn faults(&self) -> FaultCounts {
+        self.inner().engine.faults()
     }
 
     /// Its addresses, at least one (setting `device`): those of queue pairs that the program connects by number.

@@ -1,8 +1,10 @@
-//! The error type: one sentence with the numbers, and the party at fault.
-//! The error of a failed operation has its status and the first cause recorded by its queue pair.
+//! The error type: one sentence with the numbers, its kind, and the party at fault.
+//! The error of a failed operation has its status and the first cause recorded by its queue pair. Errors of inner crates are in
+//! [`AdapterError`], which shows none of their types: programs decide by kind.
 
 use core::fmt;
 
+#[cfg(feature = "handover")]
 use crate::handover::error::HandoverError;
 
 use verbena_events::eqe::CHANNELS;
@@ -20,6 +22,7 @@ use verbena_nic::{Cause, Kind, Status};
 /// assert_eq!(error.fault(), Fault::Caller);
 /// # Ok::<(), verbena::Error>(())
 /// ```
+// Complete: every error has one of these, so that a match needs no other arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The caller: the request makes no sense.
@@ -30,6 +33,206 @@ pub enum Fault {
     Limit,
     /// The operating system or the adapter.
     System,
+}
+
+/// What kind of error it is, for programs that react to some of them.
+///
+/// ```
+/// use verbena::{Access, Device, ErrorKind};
+/// let device = Device::open()?;
+/// let memory = device.memory(64, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+/// let kind = |result: Result<_, verbena::Error>| result.map_err(|error| error.kind());
+///
+/// assert_eq!(kind(memory.write_at(60, b"too long")), Err(ErrorKind::OutOfBounds));
+/// assert_eq!(kind(memory.store(4, 1)), Err(ErrorKind::Unaligned));
+/// let refused = device.connect("127.0.0.1:1").wait().unwrap_err();
+/// assert_eq!(refused.kind(), ErrorKind::Unreachable);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument, option or setting is invalid, or the call does not suit the object.
+    InvalidInput,
+    /// A range outside of memory, or more bytes than fit.
+    OutOfBounds,
+    /// An address that must be a multiple of the word's size is not.
+    Unaligned,
+    /// The handle or the registration does not grant the access.
+    AccessDenied,
+    /// The state of the object does not allow it: not connected, in use, being moved.
+    State,
+    /// A limit was reached, or memory cannot be allocated; the call may succeed later.
+    Limit,
+    /// This adapter, system or build cannot do it.
+    Unsupported,
+    /// The name cannot be resolved, or the peer cannot be reached.
+    Unreachable,
+    /// The peer rejected the connection; see [`Error::rejection`].
+    Rejected,
+    /// The peer did not answer in time.
+    TimedOut,
+    /// The connection or the adapter was closed.
+    Closed,
+    /// The peer did not authenticate, or TLS failed.
+    Authentication,
+    /// The peer, or another process, sent something that is not valid.
+    InvalidData,
+    /// An operation failed; see [`Error::status`].
+    Failed,
+    /// A system call failed; see [`Error::os_error`].
+    System,
+}
+
+/// An error of the adapter below this crate: its sentence, and as [source](core::error::Error::source) the failed system call if there was one.
+///
+/// ```
+/// use std::error::Error as _;
+/// use verbena::{Device, Error};
+/// let device = Device::open()?;
+/// let Err(Error::Adapter(error)) = device.connect("127.0.0.1:1").wait() else { unreachable!() };
+/// assert!(error.to_string().starts_with("cannot reach 127.0.0.1:1"));
+/// assert!(error.source().is_some(), "of the system call");
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone)]
+pub struct AdapterError(verbena_engine::Error);
+
+impl AdapterError {
+    fn system_call(&self) -> Option<&verbena_engine::sys::Error> {
+        use verbena_engine::Error as E;
+        match &self.0 {
+            E::System(cause) | E::Unreachable { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// The error number of a fault that a test has set.
+    fn injected(&self) -> Option<i32> {
+        use verbena_engine::Error as E;
+        match &self.0 {
+            E::Injected { errno } | E::Adapter(verbena_nic::Error::Injected(errno)) => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// Memory was registered or used wrongly.
+    pub(crate) fn misuse(&self) -> Option<&verbena_mem::Misuse> {
+        match &self.0 {
+            verbena_engine::Error::Adapter(verbena_nic::Error::Memory(misuse)) => Some(misuse),
+            _ => None,
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        use verbena_engine::Error as E;
+        use verbena_mem::Misuse;
+        use verbena_nic::Error as N;
+        match &self.0 {
+            E::System(_) | E::Injected { .. } | E::Adapter(N::Injected(_)) => ErrorKind::System,
+            E::Adapter(N::InUse { .. } | N::Memory(Misuse::Busy { .. })) => ErrorKind::State,
+            E::Adapter(error) => match error.kind() {
+                Kind::Exhausted => ErrorKind::Limit,
+                Kind::Misuse => ErrorKind::InvalidInput,
+            },
+            E::TooManyHandlers { .. } | E::NoRoom { .. } => ErrorKind::Limit,
+            E::Unreachable { .. } => ErrorKind::Unreachable,
+            E::Rejected { .. } | E::CmRejected { .. } => ErrorKind::Rejected,
+            E::Timeout { .. } => ErrorKind::TimedOut,
+            E::Unauthenticated { .. } | E::Tls { .. } => ErrorKind::Authentication,
+            E::Startup { .. } | E::CmRefused { .. } | E::Image(_) | E::Descriptors { .. } => {
+                ErrorKind::InvalidData
+            }
+            E::NotConnectable { .. }
+            | E::Transition { .. }
+            | E::NotConnected { .. }
+            | E::NumberMoved { .. }
+            | E::NumberInUse { .. }
+            | E::SendsOutstanding { .. } => ErrorKind::State,
+            E::NoDatagrams | E::RocePortInUse { .. } | E::Virtual { .. } => ErrorKind::Unsupported,
+            E::Failed(_) | E::Closed => ErrorKind::Closed,
+            E::PrivateData { .. }
+            | E::NoDevice
+            | E::NotLocalAddress { .. }
+            | E::KeyFile(_)
+            | E::OwnedByOther(_)
+            | E::NotMulticast { .. }
+            | E::NoOobNumber { .. }
+            | E::NoHandler { .. }
+            | E::NoProcessor { .. }
+            | E::NoProcessors
+            | E::Foreign
+            | E::ReceiveQueueMismatch { .. }
+            | E::Options(_)
+            | E::Interrupts(_) => ErrorKind::InvalidInput,
+        }
+    }
+
+    fn fault(&self) -> Fault {
+        use verbena_engine::Error as E;
+        match &self.0 {
+            E::System(_) | E::RocePortInUse { .. } => Fault::System,
+            E::TooManyHandlers { .. } => Fault::Limit,
+            E::Injected { .. } | E::Failed(_) => Fault::System,
+            E::Adapter(error) => match error.kind() {
+                Kind::Exhausted => Fault::Limit,
+                Kind::Misuse => Fault::Caller,
+            },
+            E::Unreachable { .. }
+            | E::Startup { .. }
+            | E::Rejected { .. }
+            | E::CmRejected { .. }
+            | E::CmRefused { .. }
+            | E::Timeout { .. }
+            | E::Unauthenticated { .. }
+            | E::Tls { .. } => Fault::Peer,
+            E::NotConnectable { .. }
+            | E::Transition { .. }
+            | E::NotConnected { .. }
+            | E::PrivateData { .. }
+            | E::NoDevice
+            | E::NotLocalAddress { .. }
+            | E::KeyFile(_)
+            | E::NoDatagrams
+            | E::OwnedByOther(_)
+            | E::NotMulticast { .. }
+            | E::NoOobNumber { .. }
+            | E::NumberMoved { .. }
+            | E::NumberInUse { .. }
+            | E::SendsOutstanding { .. }
+            | E::NoHandler { .. }
+            | E::NoProcessor { .. }
+            | E::NoProcessors
+            | E::Foreign
+            | E::NoRoom { .. }
+            | E::ReceiveQueueMismatch { .. }
+            | E::Image(_)
+            | E::Descriptors { .. }
+            | E::Virtual { .. }
+            | E::Options(_)
+            | E::Interrupts(_)
+            | E::Closed => Fault::Caller,
+        }
+    }
+}
+
+impl fmt::Display for AdapterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for AdapterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl core::error::Error for AdapterError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        let system = self.system_call();
+        system.map(|error| error as &(dyn core::error::Error + 'static))
+    }
 }
 
 /// An operation that was posted and failed.
@@ -75,7 +278,7 @@ impl fmt::Display for Failure {
 pub enum Error {
     /// The adapter, the system or the startup of a connection.
     #[error(transparent)]
-    Engine(#[from] verbena_engine::Error),
+    Adapter(#[from] AdapterError),
     /// The configuration.
     #[error("configuration: {0}")]
     Config(verbena_engine::config::ConfigErrors),
@@ -151,6 +354,7 @@ pub enum Error {
     #[error("the queue pair is being connected and cannot be moved before that ends")]
     QpInUse,
     /// A handover of a service failed (V1).
+    #[cfg(feature = "handover")]
     #[error("handover: {0}")]
     Handover(Box<HandoverError>),
     /// Only the adapter itself can raise this event.
@@ -171,7 +375,7 @@ pub enum Error {
          WebRTC; TCP is"
     )]
     Sctp,
-    /// An access to registered memory is not allowed, as [`Pd::prefetch`](crate::Pd::prefetch) checks it.
+    /// An access to registered memory is not allowed, as [`Pd::prefetch`](crate::low::Pd::prefetch) checks it.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Memory cannot be registered on demand, because an access to a page that is not mapped would end the process: the setting
@@ -197,9 +401,21 @@ pub enum Error {
     Timeout,
 }
 
+// Conversions from inner crates are for this workspace and no part of the interface.
+#[doc(hidden)]
+impl From<verbena_engine::Error> for Error {
+    fn from(error: verbena_engine::Error) -> Error {
+        match error {
+            verbena_engine::Error::Foreign => Error::Foreign,
+            error => Error::Adapter(AdapterError(error)),
+        }
+    }
+}
+
+#[doc(hidden)]
 impl From<verbena_nic::Error> for Error {
     fn from(error: verbena_nic::Error) -> Error {
-        Error::Engine(error.into())
+        verbena_engine::Error::from(error).into()
     }
 }
 
@@ -215,19 +431,52 @@ impl From<PostRecvError> for Error {
     }
 }
 
+#[cfg(feature = "handover")]
 impl From<HandoverError> for Error {
     fn from(error: HandoverError) -> Error {
         Error::Handover(Box::new(error))
     }
 }
 
+#[doc(hidden)]
 impl From<verbena_engine::sys::Error> for Error {
     fn from(error: verbena_engine::sys::Error) -> Error {
-        Error::Engine(error.into())
+        verbena_engine::Error::from(error).into()
     }
 }
 
 impl Error {
+    /// What kind of error it is.
+    ///
+    /// ```
+    /// use verbena::{Error, ErrorKind};
+    /// assert_eq!(Error::Closed { by_peer: true }.kind(), ErrorKind::Closed);
+    /// ```
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Adapter(error) => error.kind(),
+            Error::Post(PostError::Full(_)) | Error::Allocation { .. } => ErrorKind::Limit,
+            Error::Post(PostError::State(_)) | Error::QpInUse => ErrorKind::State,
+            Error::OutOfBounds { .. } | Error::TooLong { .. } => ErrorKind::OutOfBounds,
+            Error::Unaligned { .. } => ErrorKind::Unaligned,
+            Error::MissingAccess { .. } | Error::Refused(_) => ErrorKind::AccessDenied,
+            Error::Sctp | Error::FaultsNotCaught => ErrorKind::Unsupported,
+            Error::Address { .. } => ErrorKind::Unreachable,
+            Error::Timeout => ErrorKind::TimedOut,
+            Error::Closed { .. } => ErrorKind::Closed,
+            Error::Failed(_) => ErrorKind::Failed,
+            Error::InvalidHandle { .. } | Error::InvalidQpEndpoint { .. } => ErrorKind::InvalidData,
+            #[cfg(feature = "handover")]
+            Error::Handover(error) => handover_kind(error),
+            Error::Config(_)
+            | Error::Profile(_)
+            | Error::Post(_)
+            | Error::Foreign
+            | Error::EventNotInjectable { .. }
+            | Error::Channel { .. } => ErrorKind::InvalidInput,
+        }
+    }
+
     /// The party at fault.
     ///
     /// ```
@@ -235,51 +484,8 @@ impl Error {
     /// assert_eq!(Error::Closed { by_peer: true }.fault(), Fault::Peer);
     /// ```
     pub fn fault(&self) -> Fault {
-        use verbena_engine::Error as E;
         match self {
-            Error::Engine(error) => match error {
-                E::System(_) | E::RocePortInUse { .. } => Fault::System,
-                E::TooManyHandlers { .. } => Fault::Limit,
-                E::Failed(_) => Fault::System,
-                E::Adapter(error) => match error.kind() {
-                    Kind::Exhausted => Fault::Limit,
-                    _ => Fault::Caller,
-                },
-                E::Unreachable { .. }
-                | E::Startup { .. }
-                | E::Rejected { .. }
-                | E::CmRejected { .. }
-                | E::CmRefused { .. }
-                | E::Timeout { .. }
-                | E::Unauthenticated { .. }
-                | E::Tls { .. } => Fault::Peer,
-                E::NotConnectable { .. }
-                | E::Transition { .. }
-                | E::NotConnected { .. }
-                | E::PrivateData { .. }
-                | E::NoDevice
-                | E::NotLocalAddress { .. }
-                | E::KeyFile(_)
-                | E::NoDatagrams
-                | E::OwnedByOther(_)
-                | E::NotMulticast { .. }
-                | E::NoOobNumber { .. }
-                | E::NumberMoved { .. }
-                | E::NumberInUse { .. }
-                | E::SendsOutstanding { .. }
-                | E::NoHandler { .. }
-                | E::NoProcessor { .. }
-                | E::NoProcessors
-                | E::Foreign
-                | E::NoRoom { .. }
-                | E::ReceiveQueueMismatch { .. }
-                | E::Image(_)
-                | E::Descriptors { .. }
-                | E::Virtual { .. }
-                | E::Options(_)
-                | E::Interrupts(_)
-                | E::Closed => Fault::Caller,
-            },
+            Error::Adapter(error) => error.fault(),
             Error::Post(PostError::Full(_)) | Error::Allocation { .. } => Fault::Limit,
             Error::Failed(failure) => failure.fault(),
             Error::Closed { by_peer: true } | Error::Timeout => Fault::Peer,
@@ -294,13 +500,14 @@ impl Error {
             | Error::Unaligned { .. }
             | Error::Foreign
             | Error::QpInUse
-            | Error::Handover(_)
             | Error::EventNotInjectable { .. }
             | Error::Channel { .. }
             | Error::Sctp
             | Error::Refused(_)
             | Error::FaultsNotCaught
             | Error::Address { .. } => Fault::Caller,
+            #[cfg(feature = "handover")]
+            Error::Handover(_) => Fault::Caller,
         }
     }
 
@@ -312,14 +519,20 @@ impl Error {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn os_error(&self) -> Option<i32> {
-        use verbena_engine::Error as E;
         use verbena_mem::{Misuse, SharedMemoryError};
-        use verbena_nic::Error as N;
-        match self {
-            Error::Engine(E::System(cause) | E::Unreachable { cause, .. }) => Some(cause.code()),
-            Error::Engine(E::Adapter(N::Memory(Misuse::SharedMemory(
-                SharedMemoryError::System { errno, .. },
-            )))) => Some(*errno),
+        let error = match self {
+            Error::Adapter(error) => error,
+            Error::Post(PostError::Injected(errno)) => return Some(*errno),
+            _ => return None,
+        };
+        if let Some(call) = error.system_call() {
+            return Some(call.code());
+        }
+        if let Some(errno) = error.injected() {
+            return Some(errno);
+        }
+        match error.misuse() {
+            Some(Misuse::SharedMemory(SharedMemoryError::System { errno, .. })) => Some(*errno),
             _ => None,
         }
     }
@@ -336,9 +549,9 @@ impl Error {
     /// ```
     pub fn rejection(&self) -> Option<&[u8]> {
         match self {
-            Error::Engine(verbena_engine::Error::Rejected { private_data, .. }) => {
-                Some(private_data)
-            }
+            Error::Adapter(AdapterError(verbena_engine::Error::Rejected {
+                private_data, ..
+            })) => Some(private_data),
             _ => None,
         }
     }
@@ -351,7 +564,9 @@ impl Error {
     /// ```
     pub fn reject_reason(&self) -> Option<u16> {
         match self {
-            Error::Engine(verbena_engine::Error::CmRejected { reason, .. }) => Some(reason.0),
+            Error::Adapter(AdapterError(verbena_engine::Error::CmRejected { reason, .. })) => {
+                Some(reason.0)
+            }
             _ => None,
         }
     }
@@ -363,7 +578,10 @@ impl Error {
     /// ```
     pub fn is_tls(&self) -> bool {
         use verbena_engine::Error as E;
-        matches!(self, Error::Engine(E::Tls { .. } | E::NoDatagrams))
+        matches!(
+            self,
+            Error::Adapter(AdapterError(E::Tls { .. } | E::NoDatagrams))
+        )
     }
 
     /// Whether the object to be freed is still in use, for example a region with windows bound to it.
@@ -375,7 +593,7 @@ impl Error {
         use verbena_engine::Error as E;
         use verbena_mem::Misuse;
         use verbena_nic::Error as N;
-        let Error::Engine(E::Adapter(error)) = self else {
+        let Error::Adapter(AdapterError(E::Adapter(error))) = self else {
             return false;
         };
         matches!(error, N::InUse { .. } | N::Memory(Misuse::Busy { .. }))
@@ -387,13 +605,11 @@ impl Error {
     /// assert!(!verbena::Error::Timeout.is_unmapped());
     /// ```
     pub fn is_unmapped(&self) -> bool {
-        use verbena_engine::Error as E;
         use verbena_mem::Misuse;
-        use verbena_nic::Error as N;
-        let Error::Engine(E::Adapter(N::Memory(misuse))) = self else {
+        let Error::Adapter(error) = self else {
             return false;
         };
-        matches!(misuse, Misuse::Unmapped { .. })
+        matches!(error.misuse(), Some(Misuse::Unmapped { .. }))
     }
 
     /// The status of a failed operation.
@@ -417,6 +633,21 @@ impl Error {
     /// ```
     pub fn is_closed(&self) -> bool {
         matches!(self, Error::Closed { .. } | Error::Failed(_))
+    }
+}
+
+#[cfg(feature = "handover")]
+fn handover_kind(error: &HandoverError) -> ErrorKind {
+    match error {
+        HandoverError::Channel(_) | HandoverError::SharedWord(_) => ErrorKind::System,
+        HandoverError::VersionMismatch { .. } => ErrorKind::Unsupported,
+        HandoverError::Refused(_) | HandoverError::Withdrawn => ErrorKind::Rejected,
+        HandoverError::InvalidMessage(_) => ErrorKind::InvalidData,
+        HandoverError::NotFound { .. }
+        | HandoverError::NotUnpacked { .. }
+        | HandoverError::WindowMemory { .. }
+        | HandoverError::WindowQp { .. }
+        | HandoverError::UnpackFirst { .. } => ErrorKind::InvalidInput,
     }
 }
 

@@ -1,11 +1,40 @@
 //! Virtual functions (V1): further devices of one adapter, each with its own share of the resources.
 //! Objects of one function cannot be used with another. A function is removed and its share freed when its last handle is dropped,
-//! not before.
+//! not before. Limits and counters of a device are here, too, and the profile that gives an adapter several logical devices
+//! (docs/functions.md). Connections move between functions by [`Qp::migrate`](crate::low::Qp::migrate) (docs/migration.md):
+//!
+//! ```
+//! use verbena::Device;
+//! use verbena::function::FunctionOptions;
+//! use verbena::low::{Qp, QpOptions};
+//!
+//! let adapter = Device::open()?;
+//! let tenant = adapter.function(&FunctionOptions { qps: 4, ..FunctionOptions::default() })?;
+//! let listener = adapter.listen("127.0.0.1:0")?;
+//! let connecting = adapter.connect(listener.local_addr()?);
+//! let cq = adapter.cq(16)?;
+//! let qp = Qp::new(&adapter.pd()?, &cq, &cq, QpOptions::default())?;
+//! listener.next().wait()?.accept_on(&qp, b"")?.wait()?;
+//! let _peer = connecting.wait()?;
+//!
+//! let (pd, cq) = (tenant.pd()?, tenant.cq(16)?);
+//! let qp = qp.migrate(&pd, &cq, &cq, None).map_err(|kept| kept.source)?;
+//! assert_eq!(tenant.used().qps, 1);
+//! # drop(qp);
+//! # Ok::<(), verbena::Error>(())
+//! ```
 
-use verbena_engine::{DatagramDrops, FunctionOptions, PacketHandovers};
-use verbena_mem::PageQuota;
-use verbena_nic::profile::Service;
-use verbena_nic::{FunctionCounters, Ranges, Shares};
+// Of inner crates, deliberately: what devices can do, have and count is plain data.
+
+pub use crate::qp::MigrateError;
+
+pub use verbena_engine::{DatagramDrops, FunctionOptions, PacketHandovers};
+pub use verbena_mem::PageQuota;
+pub use verbena_nic::profile::{
+    DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,
+    Services, Tuple,
+};
+pub use verbena_nic::{Attributes, FunctionCounters, Object, Ranges, Shares};
 
 use crate::device::Device;
 use crate::error::Error;
@@ -18,7 +47,8 @@ impl Device {
     /// than is left; the error has both numbers.
     ///
     /// ```
-    /// use verbena::{Device, FunctionOptions};
+    /// use verbena::Device;
+    /// use verbena::function::FunctionOptions;
     /// let adapter = Device::open()?;
     /// let tenant = adapter.function(&FunctionOptions { qps: 16, ..FunctionOptions::default() })?;
     /// assert_eq!(tenant.attributes().shares.qps, 16);
@@ -42,7 +72,7 @@ impl Device {
     /// service, or if the service is not implemented yet.
     ///
     /// ```
-    /// use verbena::low::Service;
+    /// use verbena::function::Service;
     /// use verbena::{Config, Device};
     /// let mut config = Config::default();
     /// config.set("presents", "verbena0=rdma+nic,verbena1=rdma").map_err(verbena::Error::Config)?;
@@ -112,7 +142,8 @@ impl Device {
     /// What is left for new functions of its adapter, by kind of object.
     ///
     /// ```
-    /// # use verbena::{Device, FunctionOptions};
+    /// # use verbena::Device;
+    /// # use verbena::function::FunctionOptions;
     /// let adapter = Device::open()?;
     /// let before = adapter.remaining_shares()?.stags;
     /// let tenant = adapter.function(&FunctionOptions::default())?;
@@ -123,7 +154,7 @@ impl Device {
         Ok(self.inner().engine.remaining_shares()?)
     }
 
-    /// How many pages of its table's capacity for registration by work request (M4, [`Pd::tag`](crate::Pd::fast_reg_mr)) are in use; the setting
+    /// How many pages of its table's capacity for registration by work request (M4, [`Pd::tag`](crate::low::Pd::fast_reg_mr)) are in use; the setting
     /// `max_pages` is the limit. A program that compares the two can avoid posting a registration that fails for lack of pages.
     ///
     /// ```

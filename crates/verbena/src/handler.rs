@@ -21,8 +21,9 @@ use crate::error::Error;
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
+/// use verbena::Device;
+/// use verbena::events::HandlerOptions;
 /// use verbena::low::{Arm, Wc};
-/// use verbena::{Device, HandlerOptions};
 ///
 /// let device = Device::open()?;
 /// let cq = Arc::new(device.cq(64)?);
@@ -48,10 +49,11 @@ pub struct Handler {
 }
 
 impl Handler {
-    /// Its id, as in [`Completion`](crate::low::Completion).
+    /// Its id, as in [`Completion`](crate::events::Completion).
     ///
     /// ```
-    /// # use verbena::{Device, HandlerOptions};
+    /// # use verbena::Device;
+    /// # use verbena::events::HandlerOptions;
     /// # let device = Device::open()?;
     /// let handler = device.set_handler(&HandlerOptions::default())?;
     /// assert!(handler.id() < device.handler_limit());
@@ -64,7 +66,8 @@ impl Handler {
     /// Changes its priority class among the handlers on its processors, from now on (N6).
     ///
     /// ```
-    /// # use verbena::{Device, HandlerOptions, low::Class};
+    /// # use verbena::Device;
+    /// # use verbena::events::{Class, HandlerOptions};
     /// # let handler = Device::open()?.set_handler(&HandlerOptions::default())?;
     /// handler.set_class(Class::Latency)?;
     /// # Ok::<(), verbena::Error>(())
@@ -76,7 +79,8 @@ impl Handler {
     /// Moves it to other processors from now on (N5).
     ///
     /// ```
-    /// # use verbena::{Device, HandlerOptions, low::Affinity};
+    /// # use verbena::Device;
+    /// # use verbena::events::{Affinity, HandlerOptions};
     /// # let device = Device::open()?;
     /// # let handler = device.set_handler(&HandlerOptions::default())?;
     /// let last = device.processors()?.pop().into_iter().collect();
@@ -91,7 +95,8 @@ impl Handler {
     /// `interrupt_arrangement` says, share its moderation.
     ///
     /// ```
-    /// # use verbena::{Device, HandlerOptions, low::Moderation};
+    /// # use verbena::Device;
+    /// # use verbena::events::{HandlerOptions, Moderation};
     /// # let handler = Device::open()?.set_handler(&HandlerOptions::default())?;
     /// handler.moderate(Moderation::Adaptive)?;
     /// # Ok::<(), verbena::Error>(())
@@ -105,7 +110,8 @@ impl Handler {
     ///
     /// ```
     /// # use core::time::Duration;
-    /// # use verbena::{Device, HandlerOptions, low::Arming};
+    /// # use verbena::Device;
+    /// # use verbena::events::{Arming, HandlerOptions};
     /// # let handler = Device::open()?.set_handler(&HandlerOptions::default())?;
     /// handler.set_arming(Arming::WhenIdle(Duration::from_micros(20)))?;
     /// # Ok::<(), verbena::Error>(())
@@ -117,7 +123,8 @@ impl Handler {
     /// Clears it (N3), as dropping it does. Its queues keep their notifications until they get another handler.
     ///
     /// ```
-    /// # use verbena::{Device, HandlerOptions};
+    /// # use verbena::Device;
+    /// # use verbena::events::HandlerOptions;
     /// # let device = Device::open()?;
     /// device.set_handler(&HandlerOptions::default())?.clear();
     /// # Ok::<(), verbena::Error>(())
@@ -194,8 +201,8 @@ impl Device {
     /// limit is reached or a processor does not exist.
     ///
     /// ```
-    /// use verbena::low::{Class, Affinity};
-    /// use verbena::{Device, HandlerOptions};
+    /// use verbena::Device;
+    /// use verbena::events::{Affinity, Class, HandlerOptions};
     ///
     /// let device = Device::open()?;
     /// let first = device.processors()?[0];
@@ -215,7 +222,8 @@ impl Device {
     /// Creates a completion queue with this handler (N4). Fails with [`Error::Foreign`] if the handler is another device's.
     ///
     /// ```
-    /// # use verbena::{Device, HandlerOptions};
+    /// # use verbena::Device;
+    /// # use verbena::events::HandlerOptions;
     /// # let device = Device::open()?;
     /// let handler = device.set_handler(&HandlerOptions::new(|_| ()))?;
     /// let cq = device.cq_with(128, &handler)?;
@@ -233,7 +241,7 @@ impl Device {
     /// serving an interrupt takes no register read and one write per event queue.
     ///
     /// ```
-    /// use verbena::low::{Cause, Origin};
+    /// use verbena::events::{Cause, Origin};
     /// let device = verbena::Device::open()?;
     /// let before = device.interrupt_counters();
     /// device.inject(Cause::GeneralPurpose { pin: 3 }, Origin::UNSPECIFIED)?;
@@ -254,7 +262,7 @@ impl Device {
     ///
     /// ```
     /// use std::sync::mpsc;
-    /// use verbena::low::{Cause, Origin};
+    /// use verbena::events::{Cause, Origin};
     ///
     /// let device = verbena::Device::open()?;
     /// let (tell, told) = mpsc::channel();
@@ -288,7 +296,7 @@ impl Device {
     /// queue pairs are raised by the adapter only and fail with [`Error::EventNotInjectable`].
     ///
     /// ```
-    /// use verbena::low::{Cause, Origin};
+    /// use verbena::events::{Cause, Origin};
     /// let device = verbena::Device::open()?;
     /// device.inject(Cause::GeneralPurpose { pin: 3 }, Origin::UNSPECIFIED)?;
     /// # Ok::<(), verbena::Error>(())
@@ -321,7 +329,8 @@ impl BareCq {
     /// that was held goes to the new one.
     ///
     /// ```
-    /// # use verbena::{Device, HandlerOptions};
+    /// # use verbena::Device;
+    /// # use verbena::events::HandlerOptions;
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// let handler = device.set_handler(&HandlerOptions::new(|_| ()))?;

@@ -76,7 +76,7 @@ impl HandoverStep {
 /// use std::time::Duration;
 /// let directory = std::env::temp_dir().join(format!("verbena-doc-{}", std::process::id()));
 /// std::fs::create_dir_all(&directory)?;
-/// let listener = verbena::HandoverListener::bind(&directory.join("successor"))?;
+/// let listener = verbena::handover::HandoverListener::bind(&directory.join("successor"))?;
 /// assert!(listener.accept(Duration::from_millis(1))?.is_none(), "no successor yet");
 /// # std::fs::remove_dir_all(&directory)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -89,7 +89,7 @@ impl HandoverListener {
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("verbena-doc-open-{}", std::process::id()));
-    /// let listener = verbena::HandoverListener::bind(&path)?;
+    /// let listener = verbena::handover::HandoverListener::bind(&path)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn bind(path: &Path) -> Result<HandoverListener, Error> {
@@ -102,9 +102,9 @@ impl HandoverListener {
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("verbena-doc-wait-{}", std::process::id()));
-    /// # let listener = verbena::HandoverListener::bind(&path)?;
+    /// # let listener = verbena::handover::HandoverListener::bind(&path)?;
     /// if let Some(successor) = listener.accept(std::time::Duration::ZERO)? {
-    ///     successor.send(verbena::Handover::default(), |_| ()).map_err(|kept| kept.source)?;
+    ///     successor.send(verbena::handover::Handover::default(), |_| ()).map_err(|kept| kept.source)?;
     /// }
     /// # Ok::<(), verbena::Error>(())
     /// ```

@@ -1,19 +1,15 @@
 //! RDMA for Rust programs, on any machine: verbs without the hardware, over plain TCP.
 //! The API is safe: a [`Buf`] belongs either to the program or to an operation, never to both, and every [`Error`] names the
-//! party at fault. The only `unsafe` calls register memory that the program allocated itself ([`Mr::register`],
-//! [`Mr::register_async`]).
+//! party at fault. The only `unsafe` calls register memory that the program allocated itself ([`Mr::register`](mr::Mr::register),
+//! [`Mr::register_async`](mr::Mr::register_async)).
 //!
-//! # Two layers
+//! # A first program
 //!
-//! The **high** layer is [`Connection`]: `send`, `recv`, `write`, `read` and atomics take a [`Buf`] and give it back
-//! with the result. Each starts at once and returns a [`Pending`], which a thread can `wait()` for and a task can
-//! `.await`, on any executor. A `Pending` may be dropped at any time: the connection keeps the buffer until the
-//! adapter is done with it, and a message that arrives for a dropped `recv` is returned by the next one.
-//! An [`Endpoint`] accepts receives before it is connected; [`Connection::scope`] works on slices that the program borrows,
-//! [`Connection::send_from`] and the related methods on parts of registered [`Memory`].
+//! A [`Device`] is the adapter, opened once. One side listens, the other connects, and both get a [`Connection`]. No hardware, kernel module
+//! or root is needed, also between two machines.
 //!
 //! ```
-//! use verbena::{Access, Device};
+//! use verbena::Device;
 //!
 //! let device = Device::open()?;
 //! let listener = device.listen("127.0.0.1:0")?;
@@ -21,52 +17,220 @@
 //! let server = listener.accept().wait()?;
 //! let client = connecting.wait()?;
 //!
-//! // A message.
 //! let receiving = server.recv(device.buffer(64)?);
 //! let (sent, _buf) = client.send(device.buffer_from(b"hello")?).wait();
 //! let (received, buf) = receiving.wait();
 //! sent?;
 //! received?;
 //! assert_eq!(&buf[..], b"hello");
-//!
-//! // The server shares memory, and the client uses it without asking again.
-//! let shared = device.memory(4096, Access::ALL)?;
-//! let remote = shared.remote(); // 24 bytes, see `RemoteMemory::to_bytes`
-//! client.write(device.buffer_from(b"over there")?, &remote).wait().0?;
-//! let counter = remote.value::<u64>(64)?;
-//! assert_eq!(client.fetch_add(&counter, 5).wait()?, 0);
-//! assert_eq!(shared.load(64)?, 5);
 //! # Ok::<(), verbena::Error>(())
 //! ```
 //!
-//! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
-//! array that the program owns, sleep on a descriptor; see [`low`].
+//! `send`, `recv`, `write`, `read` and atomics take a [`Buf`] and give it back with the result. Each starts at once and returns a [`Pending`],
+//! which a thread can `wait()` for and a task can `.await`. A `Pending` may be dropped at any time: the connection keeps the buffer until the
+//! adapter is done with it, and a message that arrives for a dropped `recv` is returned by the next one.
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`ControlQueue`], [`UdQp`], [`SidrListener`], [`ulp`]) → [`Listener`] → [`Endpoint`] →
-//! [`Connection`] → `ops` (which side owns a buffer, and until when).
+//! # Memory
+//!
+//! A [`Buf`] belongs either to the program or to an operation, so the program may read and write it as a slice. [`Memory`] is shared with
+//! peers, which read and write it without asking again; the program copies bytes in and out, or uses its words as atomics. What a peer needs
+//! is a [`RemoteMemory`], 24 bytes that can be sent in any way. Slices that the program borrows and memory that it allocated are in [`mr`].
+//!
+//! ```
+//! use verbena::{Access, Device, ErrorKind, RemoteMemory};
+//! # let device = Device::open()?;
+//! # let listener = device.listen("127.0.0.1:0")?;
+//! # let connecting = device.connect(listener.local_addr()?);
+//! # let (_server, client) = (listener.accept().wait()?, connecting.wait()?);
+//! let shared = device.memory(4096, Access::ALL)?;
+//! let handle: [u8; 24] = shared.remote().to_bytes();
+//!
+//! // The peer, with nothing but the handle.
+//! let remote = RemoteMemory::from_bytes(&handle)?;
+//! client.write(device.buffer_from(b"over there")?, &remote.slice(0, 10)?).wait().0?;
+//! let counter = remote.value::<u64>(64)?;
+//! assert_eq!(client.fetch_add(&counter, 5).wait()?, 0);
+//!
+//! // The owner sees both.
+//! assert_eq!(&shared.get::<[u8; 10]>(0)?, b"over there");
+//! assert_eq!(shared.load(64)?, 5);
+//! // Bounds and rights are checked before anything is sent, and again by the peer.
+//! assert_eq!(remote.slice(4090, 10).unwrap_err().kind(), ErrorKind::OutOfBounds);
+//! # Ok::<(), verbena::Error>(())
+//! ```
+//!
+//! # Connections
+//!
+//! A request to connect can carry private data, and the listener can look at it before it accepts or rejects ([`cm`]). An [`Endpoint`] takes
+//! receives before it is connected, so that a first message finds one, and [`Depths`] say how many operations may be outstanding.
+//!
+//! ```
+//! use verbena::{Depths, Device, ErrorKind};
+//! let device = Device::open()?;
+//! let listener = device.listen("127.0.0.1:0")?;
+//!
+//! let endpoint = device.endpoint(Depths::default())?;
+//! let welcome = endpoint.recv(device.buffer(64)?);
+//! let connecting = endpoint.connect(listener.local_addr()?, b"password");
+//! let request = listener.next().wait()?;
+//! assert_eq!(request.private_data(), b"password");
+//! let server = request.accept(b"").wait()?;
+//! server.send(device.buffer_from(b"welcome")?).wait().0?;
+//! let _client = connecting.wait()?;
+//! assert_eq!(&welcome.wait().1[..], b"welcome");
+//!
+//! let connecting = device.connector(b"guess").connect(listener.local_addr()?);
+//! listener.next().wait()?.reject(b"no");
+//! let error = connecting.wait().unwrap_err();
+//! assert_eq!((error.kind(), error.rejection()), (ErrorKind::Rejected, Some(&b"no"[..])));
+//! # Ok::<(), verbena::Error>(())
+//! ```
+//!
+//! Datagrams are in [`datagram`], queue pairs on plain TCP connections in [`tcp`], protocols of other crates in [`ulp`].
+//!
+//! # Async
+//!
+//! With the feature `async`, which is on by default, everything that has `wait()` is a future. It needs no executor of its own and no
+//! dependency: the adapter's threads wake the task.
+//!
+//! ```
+//! use verbena::Device;
+//!
+//! async fn echo(device: Device) -> Result<Vec<u8>, verbena::Error> {
+//!     let listener = device.listen("127.0.0.1:0")?;
+//!     let connecting = device.connect(listener.local_addr()?);
+//!     let server = listener.accept().await?;
+//!     let client = connecting.await?;
+//!
+//!     let receiving = server.recv(device.buffer(64)?);
+//!     client.send(device.buffer_from(b"to and fro")?).await.0?;
+//!     let (_, message) = receiving.await;
+//!     let answer = client.recv(device.buffer(64)?);
+//!     server.send(message).await.0?;
+//!     Ok(answer.await.1.to_vec())
+//! }
+//!
+//! let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+//! # #[cfg(feature = "async")]
+//! assert_eq!(runtime.block_on(echo(Device::open()?))?, b"to and fro");
+//! # Ok::<(), verbena::Error>(())
+//! ```
+//!
+//! # Errors
+//!
+//! Every call that fails returns an [`Error`]: one sentence with the numbers, a [`kind`](Error::kind) to react to, and the
+//! [party at fault](Error::fault). An operation that the adapter or the peer refused ends with the [`Status`] of the verbs. Its buffer is
+//! returned in any case.
+//!
+//! ```
+//! use verbena::{Access, Device, ErrorKind, Fault, Status};
+//! # let device = Device::open()?;
+//! # let listener = device.listen("127.0.0.1:0")?;
+//! # let connecting = device.connect(listener.local_addr()?);
+//! # let (_server, client) = (listener.accept().wait()?, connecting.wait()?);
+//! let read_only = device.memory(64, Access::LOCAL_WRITE | Access::REMOTE_READ)?.remote();
+//! // Nothing is sent: the handle says that it does not grant writes.
+//! let (result, buf) = client.write(device.buffer_from(b"mine")?, &read_only).wait();
+//! let error = result.unwrap_err();
+//! assert_eq!((error.kind(), error.fault()), (ErrorKind::AccessDenied, Fault::Caller));
+//!
+//! // The memory is gone meanwhile: the peer refuses, and the connection ends.
+//! let gone = device.memory(64, Access::ALL)?.remote();
+//! let error = client.write(buf, &gone).wait().0.unwrap_err();
+//! assert_eq!((error.kind(), error.status()), (ErrorKind::Failed, Some(Status::RemAccessErr)));
+//! # Ok::<(), verbena::Error>(())
+//! ```
+//!
+//! # Tests without hardware
+//!
+//! A test opens a [`Device`] for each side and connects them over a loopback address; devices share no state, and port 0 keeps tests apart.
+//! The settings make rare cases frequent, such as a peer that is not Verbena: see [`Config::set`]. With the feature `fabric`, whole adapters
+//! run in one process and in virtual time, with faults where the test wants them:
+//!
+//! ```
+//! # #[cfg(feature = "fabric")] {
+//! use verbena::Status;
+//! use verbena::fabric::{Fabric, sge};
+//! use verbena::low::{Data, Flags, SendOp, SendWr};
+//!
+//! let mut fabric = Fabric::new(7); // the seed decides everything that happens
+//! let (alice, bob) = (fabric.host(), fabric.host());
+//! let (a, b) = (fabric.qp(alice), fabric.qp(bob));
+//! fabric.connect(a, b);
+//! fabric.run();
+//!
+//! fabric.kill(bob);
+//! let memory = fabric.memory(alice, 64);
+//! let op = SendOp::Send { invalidate: None, immediate: None };
+//! let data = [sge(&memory, 0, 8)];
+//! fabric.post_send(a, &SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Gather(&data) })?;
+//! fabric.run();
+//! assert_ne!(fabric.sent(a)[0].status, Status::Success);
+//! # }
+//! # Ok::<(), verbena::low::PostError>(())
+//! ```
+//!
+//! # The low layer
+//!
+//! [`low`] is the verbs, without allocation: post lists of requests to a [`Qp`](low::Qp) or its halves, poll into an array that the program
+//! owns, sleep on a descriptor. Everything above is built on it.
+//!
+//! | module | what it is for |
+//! | --- | --- |
+//! | [`prelude`] | the names that most programs import |
+//! | [`mr`] | memory that the program allocated or borrows, windows, registration by work request |
+//! | [`cm`] | connection requests one by one |
+//! | [`datagram`] | UD queue pairs, multicast, finding a queue pair by service |
+//! | [`low`] | queue pairs, completion queues, shared queues, work requests |
+//! | [`control`] | registrations and changes of queues, queued and executed in order |
+//! | [`events`] | events of the adapter, completion handlers on chosen processors, moderation |
+//! | [`function`](mod@function) | virtual functions, logical devices, limits and counters |
+//! | [`faults`] | failures on purpose, for tests of how a program handles them |
+//! | [`handover`] | a service that is replaced by its next version under load |
+//! | [`tcp`], [`ulp`] | queue pairs on plain TCP, and for protocols of other crates |
+//! | [`config`] | errors of settings and access lists |
 //!
 //! # Features
 //!
-//! `async` (on by default) makes everything that waits a future, without a dependency. `fabric` re-exports the
-//! simulator's fabric: whole adapters in one process and in virtual time, for tests that control every fault.
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `async` (default) | what can be waited for is a future; no dependency |
+//! | `handover` (default) | [`handover`], with `serde` and `postcard` |
+//! | `fabric` | `fabric`: whole adapters in one process and in virtual time, for tests |
+//! | `unstable` | what the drop-in libraries and tools of this project use; any version may change it |
+//!
+//! Enumerations and options that will grow are `#[non_exhaustive]`; options have a setter for each field.
 
 #![deny(unsafe_code, missing_docs)]
+#![cfg_attr(
+    not(feature = "handover"),
+    allow(
+        dead_code,
+        reason = "the parts of objects that only a handover takes out and puts back"
+    )
+)]
 #![cfg_attr(
     not(test),
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+pub mod cm;
+pub mod config;
 mod connect;
 mod connection;
-mod control;
+pub mod control;
 mod cq;
+pub mod datagram;
 mod depths;
 mod device;
 mod endpoint;
 mod error;
-mod function;
+pub mod events;
+pub mod faults;
+pub mod function;
 mod handler;
-mod handover;
+#[cfg(feature = "handover")]
+pub mod handover;
 mod listener;
 pub mod low;
 #[allow(
@@ -77,10 +241,12 @@ pub mod mr;
 mod ops;
 mod pd;
 mod pending;
+pub mod prelude;
 mod promise;
 mod qp;
 mod registering;
 mod remote;
+mod setters;
 mod shared;
 mod sidr;
 mod srq;
@@ -88,49 +254,26 @@ mod ssq;
 pub mod tcp;
 mod ud;
 pub mod ulp;
+#[cfg(feature = "unstable")]
+pub mod unstable;
 mod xrc;
 
-pub use connect::{Connecting, Connector};
+pub use connect::Connecting;
 pub use connection::Connection;
-pub use control::{ControlQueue, CqChange, CqRef, QpRef, Queued};
-pub use cq::Cq;
 pub use depths::Depths;
 pub use device::Device;
 pub use endpoint::{Endpoint, Received};
-pub use error::{Error, Failure, Fault};
-pub use handler::{Handler, Observation};
-pub use handover::{
-    FailedHandover, Handover, HandoverError, HandoverListener, HandoverSender, HandoverStep,
-    IncomingHandover,
-};
-pub use listener::{Accepting, BoundListener, ConnectRequest, Listener, NextRequest};
-pub use mr::{Buf, FastRegMr, Memory, Mr, MrGuard, MrSlice, Scope, Window};
-pub use pd::Pd;
+pub use error::{AdapterError, Error, ErrorKind, Failure, Fault};
+pub use listener::Listener;
+pub use mr::{Buf, Memory};
 pub use pending::{BufResult, Pending};
-pub use promise::QpConnecting;
-pub use qp::{MigrateError, Qp, QpEndpoint, QpOptions, QpReceiver, QpSender};
-pub use registering::Registering;
 pub use remote::{RemoteMemory, RemoteValue};
-pub use sidr::{SidrListener, SidrQuery, SidrRequest};
-pub use srq::Srq;
-pub use ssq::{Ssq, SsqOptions};
-pub use ud::{UdOptions, UdQp};
-pub use xrc::Xrcd;
 
-#[doc(hidden)]
-pub use verbena_engine::EngineThread;
-pub use verbena_engine::config::{ConfigError, ConfigErrors, SettingOrigin, Source};
-#[doc(inline)]
-pub use verbena_engine::notify::monitor;
-#[doc(inline)]
-pub use verbena_engine::security::access;
-/// Directories for the sockets and files of the current user.
-pub use verbena_engine::sys::runtime;
-pub use verbena_engine::{
-    Config, EngineFailure, FunctionOptions, HandlerOptions, SidrCounters, UdEndpoint,
-};
+// Of inner crates: the settings are kept by their keys, rights are the flags of the verbs, and completion statuses are those of the
+// InfiniBand specification.
+pub use verbena_engine::Config;
 pub use verbena_mem::Access;
-pub use verbena_nic::{Event, Status};
+pub use verbena_nic::Status;
 
 /// Whole adapters in one process and in virtual time, for tests that control every fault.
 ///

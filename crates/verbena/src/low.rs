@@ -2,8 +2,8 @@
 //! They are plain data and do not allocate; the queue pair validates them when they are posted.
 //!
 //! ```
-//! use verbena::low::{Data, Flags, SendOp, SendWr, RecvWr, Wc};
-//! use verbena::{Access, Device, Qp, QpOptions, Status};
+//! use verbena::low::{Data, Flags, Qp, QpOptions, RecvWr, SendOp, SendWr, Wc};
+//! use verbena::{Access, Device, Status};
 //!
 //! let device = Device::open()?;
 //! let (pd, cq) = (device.pd()?, device.cq(64)?);
@@ -36,52 +36,35 @@
 //! # Ok::<(), verbena::Error>(())
 //! ```
 
-pub use crate::cq::BareCq;
-pub use crate::pd::{PdOptions, Prefetch};
-pub use verbena_engine::config::{Log, Wire};
-pub use verbena_engine::notify::handler::{Affinity, Class, Completion};
-pub use verbena_engine::sys::processor;
-pub use verbena_engine::sys::spawn;
-pub use verbena_engine::sys::timestamp;
-pub use verbena_engine::sys::{Channel, WaitFd};
-pub use verbena_engine::sys::{interface_mtu, interface_name, interface_of, is_link_up};
-pub use verbena_engine::{
-    Backoff, DatagramDrops, InterruptCounters, Mtu, Notify, PacketHandovers, QpAttr, Shutdown,
-    device_addresses,
-};
-pub use verbena_engine::{
-    CompletionQueueInfo, HandlerId, PeerProcess, QueuePairInfo, StreamPath, WeakCompletionQueue,
-};
-pub use verbena_events::eqe::ChannelEvent;
-pub use verbena_events::interrupts::{Accesses, At, Origin, SignalCounters};
-pub use verbena_events::moderation::{Arming, Hold, Moderation};
-pub use verbena_events::steering::{Redirection, SteeringRegister};
-/// The key of the hash over the addresses of packets (E8).
-pub use verbena_events::toeplitz::Key as HashKey;
-/// The addresses of a packet that are hashed (E8).
-pub use verbena_events::toeplitz::Tuple as PacketTuple;
-pub use verbena_events::vector::Signal;
-/// What peers may access in a protection domain (M7).
-pub use verbena_mem::Policy as RemoteAccess;
-pub use verbena_mem::{Bind, PageQuota, PageSize, Refusal, Ticket, WindowType, catches_faults};
-pub use verbena_nic::profile::{
-    DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,
-    Services, Tuple,
-};
-pub use verbena_nic::qp::{
-    Counters, Limits, OnFailure, PostError, PostRecvError, PostSendError, Psns, QpAccessFlags,
-    RegisterError, Registration, View,
-};
-pub use verbena_nic::ssq::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqLimits, SsqOutcome};
-pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
+// Objects and their options.
+pub use crate::cq::{BareCq, Cq};
+pub use crate::pd::{Pd, PdOptions, Prefetch};
+pub use crate::promise::QpConnecting;
+pub use crate::qp::{Qp, QpEndpoint, QpOptions, QpReceiver, QpSender};
+pub use crate::srq::Srq;
+pub use crate::ssq::{Ssq, SsqOptions};
+pub use crate::xrc::Xrcd;
+
+// Requests, completions and their parts: the adapter's own types, because a copy of each would cost what the layer saves. They have the
+// fields of rdma-core's structures, which have been the same since 2005.
 pub use verbena_nic::wr::{Data, RemoteAddr};
 pub use verbena_nic::{
-    Arm, Attributes, Cause, ControlOp, CqInfo, CqOptions, Flags, FunctionCounters, Header, Object,
-    Personality, QpInfo, QpState, QpType, Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge,
-    Shares, SrqInfo, Timestamp, Wc, WcOp,
+    Arm, Flags, Header, ReceiveWr as RecvWr, SendOp, SendWr, Sge, Timestamp, Wc, WcOp,
 };
-pub use verbena_stream::RnrRetry;
-pub use verbena_wire::ext::RnrTimer;
 pub use verbena_wire::number::{Psn, Qpn};
 pub use verbena_wire::rdmap::FlushScope;
 pub use verbena_wire::{Stag, To};
+
+// Why a list was not posted.
+pub use verbena_nic::qp::{PostError, PostRecvError, PostSendError, RegisterError};
+
+// Attributes that are set, and what queries return: plain data.
+pub use verbena_engine::sys::WaitFd;
+pub use verbena_engine::{
+    CompletionQueueInfo, Mtu, PeerProcess, QpAttr, QueuePairInfo, StreamPath,
+};
+pub use verbena_nic::qp::{Counters, Limits, OnFailure, Psns, QpAccessFlags, Registration, View};
+pub use verbena_nic::ssq::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqLimits, SsqOutcome};
+pub use verbena_nic::{CqInfo, CqOptions, Personality, QpInfo, QpState, QpType, SrqInfo};
+pub use verbena_stream::RnrRetry;
+pub use verbena_wire::ext::RnrTimer;

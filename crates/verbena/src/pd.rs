@@ -11,18 +11,25 @@ use crate::device::{Device, Domain};
 use crate::error::Error;
 use crate::mr::{FastRegMr, Memory, Window};
 use crate::registering::Registering;
+use crate::setters::setters;
 
 /// Options of a protection domain, for [`Device::pd_with`].
 ///
 /// ```
-/// use verbena::low::{PdOptions, RemoteAccess};
-/// let options = PdOptions { remote_access: Some(RemoteAccess::WindowsOnly) };
+/// use verbena::low::PdOptions;
+/// use verbena::mr::RemoteAccess;
+/// let options = PdOptions::default().remote_access(Some(RemoteAccess::WindowsOnly));
 /// assert_ne!(options, PdOptions::default());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct PdOptions {
     /// What peers may access (M7): windows and regions, or windows only. By default as the setting `remote_access` of the device.
     pub remote_access: Option<Policy>,
+}
+
+setters! { PdOptions:
+    ; remote_access: Policy,
 }
 
 /// A protection domain of the low layer: its memory can be used by its own queue pairs only.
@@ -52,10 +59,11 @@ impl Device {
     /// key, whatever its rights; the program binds windows to it (docs/memory.md).
     ///
     /// ```
-    /// use verbena::low::{PdOptions, RemoteAccess};
+    /// use verbena::low::PdOptions;
+    /// use verbena::mr::RemoteAccess;
     /// let device = verbena::Device::open()?;
     /// let remote_access = Some(RemoteAccess::WindowsOnly);
-    /// let pd = device.pd_with(PdOptions { remote_access })?;
+    /// let pd = device.pd_with(PdOptions::default().remote_access(remote_access))?;
     /// assert_eq!(pd.remote_access(), RemoteAccess::WindowsOnly);
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -82,7 +90,8 @@ impl Pd {
     /// that a request of this domain could not use, or that is not mapped; the elements before it have been prefetched.
     ///
     /// ```
-    /// use verbena::low::{Prefetch, Refusal};
+    /// use verbena::low::Prefetch;
+    /// use verbena::mr::Refusal;
     /// use verbena::{Access, Device, Error};
     /// let pd = Device::open()?.pd()?;
     /// let memory = pd.memory(1 << 20, Access::LOCAL_READ)?;
@@ -114,7 +123,7 @@ impl Pd {
     /// What peers may access in this domain (M7).
     ///
     /// ```
-    /// use verbena::low::RemoteAccess;
+    /// use verbena::mr::RemoteAccess;
     /// let device = verbena::Device::open()?;
     /// assert_eq!(device.pd()?.remote_access(), RemoteAccess::Verbs);
     /// # Ok::<(), verbena::Error>(())
@@ -173,7 +182,7 @@ impl Pd {
     /// Allocates a memory window in this domain, not bound yet.
     ///
     /// ```
-    /// use verbena::low::WindowType;
+    /// use verbena::mr::WindowType;
     /// let window = verbena::Device::open()?.pd()?.window(WindowType::TwoB)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```

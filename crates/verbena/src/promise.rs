@@ -95,7 +95,8 @@ impl<T> PromiseReceiver<T> {
 /// A queue pair being connected; the result is the peer's private data. With the feature `async` it is a future.
 ///
 /// ```
-/// # use verbena::{Device, Qp, QpOptions};
+/// # use verbena::Device;
+/// # use verbena::low::{Qp, QpOptions};
 /// # let device = Device::open()?;
 /// # let cq = device.cq(64)?;
 /// # let [a, b] = [(), ()].map(|()| Qp::new(&device.pd().unwrap(), &cq, &cq, QpOptions::default()));
@@ -113,7 +114,8 @@ impl QpConnecting {
     /// Waits until the connection is established or has failed. Returns the peer's private data.
     ///
     /// ```no_run
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;

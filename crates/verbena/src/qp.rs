@@ -1,6 +1,6 @@
 //! A queue pair of the low layer, whole or as two halves for two threads.
 //! Posted requests are transmitted at once and a list is transmitted together; posting does not allocate. No call blocks: work ends in
-//! completion queues, connecting ends in a [`QpConnecting`](crate::QpConnecting).
+//! completion queues, connecting ends in a [`QpConnecting`](crate::low::QpConnecting).
 
 mod channel;
 mod connect;
@@ -21,20 +21,19 @@ use crate::cq::BareCq;
 use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
+use crate::setters::setters;
 use crate::srq::{Srq, SrqInner};
 use crate::ssq::SsqInner;
 
 /// Options of a queue pair.
 ///
 /// ```
-/// use verbena::{QpOptions, low::Limits};
-/// let options = QpOptions {
-///     limits: Limits { sends: 1024, ..Limits::default() },
-///     ..QpOptions::default()
-/// };
+/// use verbena::low::{Limits, QpOptions};
+/// let options = QpOptions::default().limits(Limits { sends: 1024, ..Limits::default() });
 /// # assert_eq!(options.limits.sends, 1024);
 /// ```
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct QpOptions {
     /// Whether it behaves as RoCE or as iWARP; by default as the device does.
     pub personality: Option<Personality>,
@@ -42,10 +41,18 @@ pub struct QpOptions {
     pub qp_type: QpType,
     /// Capacities of its queues.
     pub limits: Limits,
-    /// Whether its requests may register memory, and what happens if one fails (M4); see [`FastRegMr`](crate::FastRegMr).
+    /// Whether its requests may register memory, and what happens if one fails (M4); see [`FastRegMr`](crate::mr::FastRegMr).
     pub registration: Registration,
     /// It gets a number for out-of-band connections; see [`Qp::endpoint`].
     pub oob: bool,
+}
+
+setters! { QpOptions:
+    qp_type: QpType,
+    limits: Limits,
+    registration: Registration,
+    oob: bool,
+    ; personality: Personality,
 }
 
 impl Default for QpOptions {
@@ -81,7 +88,8 @@ impl QpOptions {
 /// A queue pair; [`low`](crate::low) has a complete example.
 ///
 /// ```
-/// use verbena::{Device, Qp, QpOptions};
+/// use verbena::Device;
+/// use verbena::low::{Qp, QpOptions};
 /// let device = Device::open()?;
 /// let (pd, cq) = (device.pd()?, device.cq(64)?);
 /// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
@@ -132,7 +140,8 @@ impl Qp {
     /// queue is another device's.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// let (sent, received) = (device.cq(64)?, device.cq(64)?);
     /// let qp = Qp::new(&device.pd()?, &sent, &received, QpOptions::default())?;
@@ -145,7 +154,8 @@ impl Qp {
     /// Like [`new`](Qp::new), with receives from a shared receive queue of the same domain.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let srq = pd.srq(1024, 4)?;
@@ -183,7 +193,8 @@ impl Qp {
     /// Its number, as in completions.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -197,7 +208,8 @@ impl Qp {
     /// A consistent snapshot of its state, first cause of failure, counters and outstanding work.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -213,7 +225,8 @@ impl Qp {
     /// is connected.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let pd = device.pd()?;
     /// let (sent, received) = (device.cq(64)?, device.cq(64)?);
@@ -233,7 +246,8 @@ impl Qp {
     /// Its state.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, low::QpState};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions, QpState};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -247,7 +261,8 @@ impl Qp {
     /// Requests a transition to this state. If it is not allowed, nothing changes, and the error says which ones are.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, low::QpState};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions, QpState};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -263,7 +278,8 @@ impl Qp {
     /// Sets which operations the peer may perform.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, low::QpAccessFlags};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpAccessFlags, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -277,7 +293,8 @@ impl Qp {
     /// Changes its attributes for the next connection: timeouts, retries, read depths.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, low::RnrRetry};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions, RnrRetry};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -291,7 +308,8 @@ impl Qp {
     /// Posts requests that are transmitted together. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -305,7 +323,8 @@ impl Qp {
     /// Posts receives. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, low::RecvWr, low::QpState};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions, QpState, RecvWr};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -320,7 +339,8 @@ impl Qp {
     /// Splits it into two halves for two threads. The queue pair is destroyed when both are dropped.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -350,7 +370,8 @@ impl QpInner {
 /// The sending half of a queue pair.
 ///
 /// ```
-/// # use verbena::{Device, Qp, QpOptions};
+/// # use verbena::Device;
+/// # use verbena::low::{Qp, QpOptions};
 /// # let device = Device::open()?;
 /// # let cq = device.cq(64)?;
 /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -364,7 +385,8 @@ impl QpSender {
     /// Posts requests that are transmitted together; see [`Qp::post_send`].
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let (mut sender, _r) = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?.split();
@@ -378,7 +400,8 @@ impl QpSender {
     /// A snapshot of its state; see [`Qp::view`].
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let (sender, _r) = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?.split();
@@ -393,7 +416,8 @@ impl QpSender {
 /// The receiving half of a queue pair.
 ///
 /// ```
-/// # use verbena::{Device, Qp, QpOptions};
+/// # use verbena::Device;
+/// # use verbena::low::{Qp, QpOptions};
 /// # let device = Device::open()?;
 /// # let cq = device.cq(64)?;
 /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -407,7 +431,8 @@ impl QpReceiver {
     /// Posts receives; see [`Qp::post_recv`].
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let (_s, mut receiver) = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?.split();

@@ -15,8 +15,8 @@ use crate::promise::{Promise, PromiseReceiver};
 /// The outcome of a registration, or of the allocation of a window, in the background. With the feature `async` it is a future.
 ///
 /// ```
-/// use verbena::low::{Wc, Data, Flags, SendOp, SendWr};
-/// use verbena::{Access, Device, Qp, QpOptions, Status};
+/// use verbena::low::{Data, Flags, Qp, QpOptions, SendOp, SendWr, Wc};
+/// use verbena::{Access, Device, Status};
 /// let device = Device::open()?;
 /// let (pd, cq) = (device.pd()?, device.cq(64)?);
 /// # let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, QpOptions::default()));

@@ -226,7 +226,7 @@ impl RemoteMemory {
 /// One value in a peer's memory.
 ///
 /// ```
-/// use verbena::{Access, Device, RemoteValue, RemoteMemory};
+/// use verbena::{Access, Device, RemoteMemory, RemoteValue};
 /// let device = Device::open()?;
 /// let memory = device.memory(64, Access::ALL)?;
 /// let counter: RemoteValue<u64> = memory.remote_value(16)?;

@@ -14,8 +14,9 @@ use crate::error::Error;
 ///
 /// ```
 /// use std::sync::mpsc;
+/// use verbena::Device;
+/// use verbena::datagram::UdEndpoint;
 /// use verbena::low::Qpn;
-/// use verbena::{Device, UdEndpoint};
 ///
 /// let device = Device::open()?;
 /// let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
@@ -152,7 +153,8 @@ impl SidrRequest {
     /// Answers with the location of the queue pair. If the private data is too long, fails, and the request is refused.
     ///
     /// ```
-    /// # use verbena::{UdEndpoint, low::Qpn};
+    /// # use verbena::datagram::UdEndpoint;
+    /// # use verbena::low::Qpn;
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.bind_sidr_listener("127.0.0.1:0".parse().unwrap())?;
     /// # let address = device.addresses()?[0];

@@ -13,11 +13,11 @@ use crate::device::Domain;
 use crate::error::Error;
 use crate::pd::Pd;
 
-/// A shared receive queue; made by [`Pd::srq`], used by [`Qp::with_srq`](crate::Qp::with_srq).
+/// A shared receive queue; made by [`Pd::srq`], used by [`Qp::with_srq`](crate::low::Qp::with_srq).
 ///
 /// ```
-/// use verbena::low::{Wc, Data, Flags, RecvWr, SendOp, SendWr};
-/// use verbena::{Access, Device, Qp, QpOptions};
+/// use verbena::low::{Data, Flags, Qp, QpOptions, RecvWr, SendOp, SendWr, Wc};
+/// use verbena::{Access, Device};
 ///
 /// let device = Device::open()?;
 /// let (pd, cq, got) = (device.pd()?, device.cq(64)?, device.cq(64)?);
@@ -93,7 +93,7 @@ impl Srq {
         self.0.queue.post(wrs)
     }
 
-    /// Requests one [`Event::SrqLimit`](crate::Event::SrqLimit) when fewer receives than this are posted; 0 cancels it. Fails if the limit
+    /// Requests one [`Event::SrqLimit`](crate::events::Event::SrqLimit) when fewer receives than this are posted; 0 cancels it. Fails if the limit
     /// exceeds the capacity.
     ///
     /// ```
@@ -123,7 +123,8 @@ impl Srq {
     /// of them.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let srq = pd.srq(16, 1)?;

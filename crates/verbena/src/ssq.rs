@@ -15,14 +15,16 @@ use crate::cq::BareCq;
 use crate::device::Domain;
 use crate::error::Error;
 use crate::pd::Pd;
+use crate::setters::setters;
 
 /// Options of a shared send queue.
 ///
 /// ```
-/// let options = verbena::SsqOptions { requests: 1024, ..verbena::SsqOptions::default() };
+/// let options = verbena::low::SsqOptions::default().requests(1024);
 /// # assert_eq!(options.stall, None);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SsqOptions {
     /// Outstanding requests, of all channels together.
     pub requests: usize,
@@ -30,6 +32,12 @@ pub struct SsqOptions {
     pub history: usize,
     /// How long a channel without progress may delay others before it is failed; by default the setting `send_stall`.
     pub stall: Option<Duration>,
+}
+
+setters! { SsqOptions:
+    requests: usize,
+    history: usize,
+    ; stall: Duration,
 }
 
 impl Default for SsqOptions {
@@ -45,11 +53,11 @@ impl Default for SsqOptions {
     }
 }
 
-/// A shared send queue; made by [`Pd::ssq`], its channels by [`Qp::with_ssq`](crate::Qp::with_ssq).
+/// A shared send queue; made by [`Pd::ssq`], its channels by [`Qp::with_ssq`](crate::low::Qp::with_ssq).
 ///
 /// ```
-/// use verbena::low::{Wc, Data, Flags, QpState, RecvWr, SendOp, SendWr};
-/// use verbena::{Access, Device, Qp, QpOptions, SsqOptions};
+/// use verbena::low::{Data, Flags, Qp, QpOptions, QpState, RecvWr, SendOp, SendWr, SsqOptions, Wc};
+/// use verbena::{Access, Device};
 ///
 /// let device = Device::open()?;
 /// let (pd, sent, got) = (device.pd()?, device.cq(64)?, device.cq(64)?);
@@ -111,7 +119,7 @@ impl Ssq {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::low::SsqOptions::default())?;
     /// println!("shared send queue {}", ssq.number());
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -124,11 +132,10 @@ impl Ssq {
     /// A fence waits for earlier requests of the same channel.
     ///
     /// ```
-    /// # use verbena::low::{PostError, PostSendError};
-    /// # use verbena::low::{Data, Flags, SendOp, SendWr};
+    /// # use verbena::low::{Data, Flags, PostError, PostSendError, SendOp, SendWr};
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::low::SsqOptions::default())?;
     /// let op = SendOp::Send { invalidate: None, immediate: None };
     /// let wr = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Inline(b"to whom?") };
     /// assert_eq!(ssq.post(99, &[wr]), Err(PostSendError { posted: 0, source: PostError::Channel(99) }));
@@ -144,7 +151,7 @@ impl Ssq {
     /// # use verbena::low::{Data, Flags, SendOp, SendWr};
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::low::SsqOptions::default())?;
     /// let op = SendOp::Send { invalidate: None, immediate: None };
     /// let wr = SendWr { id: 1, op, flags: Flags::NONE, data: Data::Inline(b"to all") };
     /// assert_eq!(ssq.post_each([], &wr), Ok(()));
@@ -161,7 +168,7 @@ impl Ssq {
     /// Accepts no more requests for this channel; posted ones continue.
     ///
     /// ```
-    /// # use verbena::{Qp, QpOptions, SsqOptions};
+    /// # use verbena::low::{Qp, QpOptions, SsqOptions};
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
     /// let ssq = device.pd()?.ssq(&cq, SsqOptions::default())?;
@@ -180,7 +187,7 @@ impl Ssq {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::low::SsqOptions::default())?;
     /// assert!(ssq.attach(99).is_err());
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -193,7 +200,7 @@ impl Ssq {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::low::SsqOptions::default())?;
     /// assert_eq!((ssq.query()?.waiting, ssq.query()?.channels), (0, 0));
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -206,7 +213,7 @@ impl Ssq {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::low::SsqOptions::default())?;
     /// assert!(ssq.query_channel(99).is_err());
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -219,7 +226,7 @@ impl Ssq {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::low::SsqOptions::default())?;
     /// for record in ssq.history(None)? {
     ///     println!("{} on {}: {:?}", record.id, record.channel, record.outcome);
     /// }
@@ -232,7 +239,7 @@ impl Ssq {
     /// Destroys it now. Fails, and returns it, while it has channels; if it is dropped instead, it is destroyed after the last of them.
     ///
     /// ```
-    /// # use verbena::{Qp, QpOptions, SsqOptions};
+    /// # use verbena::low::{Qp, QpOptions, SsqOptions};
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
     /// let ssq = device.pd()?.ssq(&cq, SsqOptions::default())?;
@@ -255,7 +262,7 @@ impl Pd {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// let cq = device.cq(64)?;
-    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::low::SsqOptions::default())?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn ssq(&self, cq: &BareCq, options: SsqOptions) -> Result<Ssq, Error> {

@@ -13,6 +13,7 @@ use verbena_nic::{QpState, ReceiveWr, TcpAttr, TcpQp as NicTcpQp, UlpQp};
 use crate::cq::BareCq;
 use crate::error::Error;
 use crate::pd::Pd;
+use crate::setters::setters;
 use crate::srq::Srq;
 use crate::ulp::{UlpConnecting, UlpConnection, UlpOptions};
 
@@ -27,13 +28,14 @@ pub use verbena_nic::{Acknowledgement, Fill, TcpChannel, TcpSendWr};
 /// use verbena::tcp::{ByteTransport, TcpOptions, TcpQp};
 /// let device = Device::open()?;
 /// let (pd, cq) = (device.pd()?, device.cq(16)?);
-/// let options = TcpOptions { transport: ByteTransport::Sctp, ..TcpOptions::default() };
+/// let options = TcpOptions::default().transport(ByteTransport::Sctp);
 /// let to = "127.0.0.1:5201".parse().unwrap();
 /// let refused = TcpQp::connect(&pd, (&cq, &cq), to, options).unwrap_err();
 /// assert!(refused.to_string().starts_with("SCTP is not available"));
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ByteTransport {
     /// TCP.
     #[default]
@@ -46,14 +48,11 @@ pub enum ByteTransport {
 ///
 /// ```
 /// use verbena::tcp::{Acknowledgement, Fill, TcpOptions};
-/// let options = TcpOptions {
-///     acknowledgement: Acknowledgement::Delivered,
-///     fill: Fill::Whole,
-///     ..TcpOptions::default()
-/// };
+/// let options = TcpOptions::default().acknowledgement(Acknowledgement::Delivered).fill(Fill::Whole);
 /// # assert!(options.srq.is_none());
 /// ```
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct TcpOptions<'a> {
     /// What carries its bytes.
     pub transport: ByteTransport,
@@ -69,6 +68,16 @@ pub struct TcpOptions<'a> {
     pub channel: Option<TcpChannel>,
     /// Time limit for the peer to accept the connection.
     pub connect_timeout: Duration,
+}
+
+setters! { TcpOptions<'a>:
+    transport: ByteTransport,
+    acknowledgement: Acknowledgement,
+    fill: Fill,
+    limits: Limits,
+    connect_timeout: Duration,
+    ; srq: &'a Srq,
+    channel: TcpChannel,
 }
 
 impl Default for TcpOptions<'_> {

@@ -1,6 +1,6 @@
 //! A datagram queue pair of the low layer (M14): connectionless, each message in one packet that may be lost.
 //! A posted datagram is transmitted at once and completes when it has been transmitted, whether or not it is received. The longest
-//! message is [`MAX_DATAGRAM`](crate::low::MAX_DATAGRAM) bytes.
+//! message is [`MAX_DATAGRAM`](crate::datagram::MAX_DATAGRAM) bytes.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -16,21 +16,26 @@ use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
 use crate::qp::QpEndpoint;
+use crate::setters::setters;
 use crate::srq::{Srq, SrqInner};
 
 /// Options of a datagram queue pair.
 ///
 /// ```
-/// use verbena::{UdOptions, low::Limits};
-/// let options = UdOptions {
-///     limits: Limits { receives: 1024, ..Limits::default() },
-/// };
+/// use verbena::datagram::UdOptions;
+/// use verbena::low::Limits;
+/// let options = UdOptions::default().limits(Limits { receives: 1024, ..Limits::default() });
 /// # assert_eq!(options.limits.receives, 1024);
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
 pub struct UdOptions {
     /// Capacities of its queues.
     pub limits: Limits,
+}
+
+setters! { UdOptions:
+    limits: Limits,
 }
 
 /// A datagram queue pair.
@@ -39,8 +44,9 @@ pub struct UdOptions {
 /// A datagram that finds no receive, a receive that is too small, or another Q_Key is dropped and counted only.
 ///
 /// ```
-/// use verbena::low::{Wc, Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr, WcOp};
-/// use verbena::{Access, Config, Device, UdQp, UdOptions};
+/// use verbena::datagram::{Destination, UdOptions, UdQp, UdSendWr};
+/// use verbena::low::{Data, Flags, QpState, Qpn, RecvWr, Wc, WcOp};
+/// use verbena::{Access, Config, Device};
 ///
 /// let mut config = Config::default();
 /// config.set("device", "127.0.0.1").map_err(verbena::Error::Config)?;
@@ -89,7 +95,8 @@ impl UdQp {
     /// Creates a datagram queue pair; its sends complete in one queue, its receives in the same or another.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
     /// # let device = Device::open()?;
     /// let (sent, received) = (device.cq(64)?, device.cq(64)?);
     /// let ud = UdQp::new(&device.pd()?, &sent, &received, UdOptions::default())?;
@@ -102,7 +109,8 @@ impl UdQp {
     /// Like [`new`](UdQp::new), with receives from a shared receive queue of the same domain.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
     /// # let device = Device::open()?;
     /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let srq = pd.srq(1024, 4)?;
@@ -148,7 +156,8 @@ impl UdQp {
     /// The number that others send to, as in completions; it has 24 bits.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
@@ -162,7 +171,9 @@ impl UdQp {
     /// Its number in events, unique among all queue pairs of the device, connected ones included.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, UdQp, UdOptions};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let ud = UdQp::new(&pd, &cq, &cq, UdOptions::default())?;
@@ -177,7 +188,8 @@ impl UdQp {
     /// The name to give to senders.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
@@ -193,7 +205,8 @@ impl UdQp {
     /// A consistent snapshot of its state, Q_Key, first cause of failure, counters and outstanding work.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
@@ -207,7 +220,8 @@ impl UdQp {
     /// Sets the Q_Key that datagrams for it must carry from now on.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
@@ -223,7 +237,9 @@ impl UdQp {
     /// here moves it to `Sqe`; `Rts` resumes it.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions, low::QpState};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
+    /// # use verbena::low::QpState;
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
@@ -238,7 +254,8 @@ impl UdQp {
     /// Posts datagrams that are transmitted together. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
@@ -252,7 +269,9 @@ impl UdQp {
     /// Posts receives. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions, low::RecvWr, low::QpState};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
+    /// # use verbena::low::{QpState, RecvWr};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
@@ -271,7 +290,8 @@ impl UdQp {
     /// devices on the network use one port for that (setting `multicast_port`).
     ///
     /// ```
-    /// # use verbena::{Config, Device, UdQp, UdOptions};
+    /// # use verbena::datagram::{UdOptions, UdQp};
+    /// # use verbena::{Config, Device};
     /// # let mut config = Config::default();
     /// # config.set("device", "127.0.0.1").map_err(verbena::Error::Config)?;
     /// # let device = Device::with(config)?;
@@ -289,7 +309,8 @@ impl UdQp {
     /// Detaches it from a multicast group; false if it was not attached.
     ///
     /// ```
-    /// # use verbena::{Device, UdQp, UdOptions};
+    /// # use verbena::Device;
+    /// # use verbena::datagram::{UdOptions, UdQp};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;

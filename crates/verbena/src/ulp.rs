@@ -110,6 +110,7 @@ use crate::cq::BareCq;
 use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
+use crate::setters::setters;
 use crate::srq::Srq;
 
 pub use verbena_mem::{Gather, Placement, Refusal, Sources, Targets};
@@ -122,14 +123,13 @@ pub use verbena_nic::{
 /// Options of a queue pair of an upper-layer protocol.
 ///
 /// ```
-/// use verbena::{low::Limits, ulp::UlpOptions};
-/// let options = UlpOptions {
-///     limits: Limits { sends: 256, receives: 1024, ..Limits::default() },
-///     ..UlpOptions::default()
-/// };
+/// use verbena::low::Limits;
+/// use verbena::ulp::UlpOptions;
+/// let options = UlpOptions::default().limits(Limits { sends: 256, receives: 1024, ..Limits::default() });
 /// # assert_eq!(options.limits.sends, 256);
 /// ```
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct UlpOptions {
     /// The service that the logical device must have, and whose rules of the setting `owners` apply (docs/functions.md). A protocol
     /// that is no service of its own uses `Rdma`, the default.
@@ -138,6 +138,12 @@ pub struct UlpOptions {
     pub limits: Limits,
     /// Time limit for the peer to accept the connection.
     pub connect_timeout: Duration,
+}
+
+setters! { UlpOptions:
+    service: Service,
+    limits: Limits,
+    connect_timeout: Duration,
 }
 
 impl Default for UlpOptions {
@@ -242,7 +248,8 @@ impl<Q: fmt::Debug> fmt::Debug for UlpConnection<Q> {
 /// A connection attempt. Its descriptor becomes writable when the attempt has ended.
 ///
 /// ```no_run
-/// # use verbena::{Device, ulp::{UlpConnecting, UlpOptions}};
+/// # use verbena::Device;
+/// # use verbena::ulp::{UlpConnecting, UlpOptions};
 /// let pd = Device::open()?.pd()?;
 /// let to = "192.0.2.1:7".parse().unwrap();
 /// let connecting = UlpConnecting::new(&pd, to, UlpOptions::default())?;

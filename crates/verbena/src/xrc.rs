@@ -20,8 +20,8 @@ use crate::srq::{Srq, SrqInner};
 /// An XRC domain; made by [`Device::xrcd`]. Requests to one of its targets name its shared receive queues by number.
 ///
 /// ```
-/// use verbena::low::{Data, Flags, QpType, RecvWr, SendOp, SendWr, Wc};
-/// use verbena::{Access, Device, Qp, QpOptions};
+/// use verbena::low::{Data, Flags, Qp, QpOptions, QpType, RecvWr, SendOp, SendWr, Wc};
+/// use verbena::{Access, Device};
 ///
 /// let device = Device::open()?;
 /// let (pd, sent) = (device.pd()?, device.cq(64)?);
@@ -37,7 +37,7 @@ use crate::srq::{Srq, SrqInner};
 /// let target = Qp::xrc_target(&xrcd, QpOptions::default())?;
 ///
 /// // The sending program: one initiator, which reaches both queues.
-/// let options = QpOptions { qp_type: QpType::XrcSend, ..QpOptions::default() };
+/// let options = QpOptions::default().qp_type(QpType::XrcSend);
 /// let initiator = Qp::new(&pd, &sent, &sent, options)?;
 /// let listener = device.listen("127.0.0.1:0")?;
 /// let joining = initiator.connect(listener.local_addr()?, b"")?;
@@ -130,7 +130,8 @@ impl Qp {
     /// the queue that the request names.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// let target = Qp::xrc_target(&device.xrcd()?, QpOptions::default())?;
     /// # Ok::<(), verbena::Error>(())
@@ -146,7 +147,8 @@ impl Qp {
     /// Another handle of an XRC target, which is destroyed with the last one; `None` for a queue pair of another type.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// let target = Qp::xrc_target(&device.xrcd()?, QpOptions::default())?;
     /// let same = target.open_target().map(|other| other.number());
@@ -162,10 +164,11 @@ impl Qp {
     /// has no such queue, the first request fails with [`RemInvReqErr`](crate::Status::RemInvReqErr).
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, low::QpType};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions, QpType};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// let options = QpOptions { qp_type: QpType::XrcSend, ..QpOptions::default() };
+    /// let options = QpOptions::default().qp_type(QpType::XrcSend);
     /// let initiator = Qp::new(&device.pd()?, &cq, &cq, options)?;
     /// assert_eq!(initiator.post_send_to(5, &[]), Ok(()));
     /// # Ok::<(), verbena::Error>(())

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use verbena::low::{BareCq, Notify, WeakCompletionQueue};
+use verbena::low::BareCq;
+use verbena::unstable::{Notify, WeakCompletionQueue};
 
 use crate::abi::*;
 use crate::caller::handle;
@@ -203,7 +204,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
             .map(|(_, watched)| watched.clone());
         some.collect::<SmallVec<[WeakCompletionQueue; MAX_SERVED_QUEUES]>>()
     };
-    let wait = |channel: &verbena::low::Channel| {
+    let wait = |channel: &verbena::unstable::Channel| {
         WeakCompletionQueue::wait(channel, some).map_err(|error| Errno(error.code()))
     };
     let rung = events.take_by(wait, |source| source.acks.delivered());

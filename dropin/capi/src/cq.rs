@@ -11,8 +11,8 @@ use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena::low::{Arm, BareCq, CqOptions, Hold, Moderation, Timestamp, Wc};
-use verbena::{Handler, HandlerOptions};
+use verbena::events::{Handler, HandlerOptions, Hold, Moderation};
+use verbena::low::{Arm, BareCq, CqOptions, Timestamp, Wc};
 
 use crate::abi::*;
 use crate::allocator::Resource;

@@ -55,6 +55,7 @@ impl From<PostError> for Errno {
     fn from(error: PostError) -> Errno {
         match error {
             PostError::Full(_) => Errno::NOMEM,
+            PostError::Injected(errno) => Errno(errno),
             _ => Errno::INVAL,
         }
     }

@@ -8,8 +8,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use verbena::low::{Affinity, Class, Personality};
-use verbena::{Config, Device, Event, FunctionOptions, Handler, HandlerOptions};
+use verbena::events::{Affinity, Class, Event, Handler, HandlerOptions};
+use verbena::function::FunctionOptions;
+use verbena::low::Personality;
+use verbena::{Config, Device};
 use verbena_rsocket::Net;
 
 use crate::abi::*;

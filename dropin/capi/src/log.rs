@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::io::Write;
 
-use verbena::low::Log;
+use verbena::unstable::Log;
 
 static LEVEL: AtomicU8 = AtomicU8::new(Log::Warn as u8);
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use parking_lot::Mutex;
-use verbena::low::Channel;
+use verbena::unstable::Channel;
 
 use crate::errno::Errno;
 

@@ -10,7 +10,8 @@ pub(crate) use advise::advise_mr;
 use core::ffi::{c_int, c_void};
 
 use parking_lot::Mutex;
-use verbena::{Access, Error, Mr};
+use verbena::mr::Mr;
+use verbena::{Access, Error};
 
 use crate::abi::*;
 use crate::caller::handle;

@@ -3,8 +3,9 @@
 
 use core::ffi::c_int;
 
-use verbena::low::{SendOp, Stag, WindowType};
-use verbena::{Access, Window};
+use verbena::Access;
+use verbena::low::{SendOp, Stag};
+use verbena::mr::{Window, WindowType};
 
 use crate::abi::*;
 use crate::caller::{arg_ref, handle};

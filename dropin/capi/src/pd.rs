@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use verbena::Pd;
+use verbena::low::Pd;
 
 use crate::abi::*;
 use crate::allocator::Allocator;

@@ -6,7 +6,8 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::net::{IpAddr, Ipv6Addr};
 use core::ptr;
 
-use verbena::low::{Mtu, Personality, Wire, interface_mtu, interface_of, is_link_up};
+use verbena::low::{Mtu, Personality};
+use verbena::unstable::{Wire, interface_mtu, interface_of, is_link_up};
 
 use crate::abi::*;
 use crate::caller::handle;
@@ -86,7 +87,8 @@ impl Context {
 
     fn port_attr(&self) -> ibv_port_attr {
         let attributes = self.function.device.attributes();
-        let state = LinkState::of(self.addresses());
+        // If the interfaces cannot be queried, programs are not kept from trying.
+        let state = LinkState::new(self.function.device.is_link_up().unwrap_or(true));
         ibv_port_attr {
             state: state.port,
             max_mtu: IBV_MTU_4096,
@@ -116,7 +118,11 @@ impl LinkState {
     /// As the kernel has them for RoCE: a port without a carrier is down and disabled.
     pub(crate) fn of(addresses: &[IpAddr]) -> LinkState {
         // If the interfaces cannot be queried, programs are not kept from trying.
-        match is_link_up(addresses).unwrap_or(true) {
+        LinkState::new(is_link_up(addresses).unwrap_or(true))
+    }
+
+    fn new(is_up: bool) -> LinkState {
+        match is_up {
             true => LinkState {
                 port: IBV_PORT_ACTIVE,
                 physical: 5,

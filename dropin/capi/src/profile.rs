@@ -2,7 +2,7 @@
 //! asked before the adapter exists.
 
 use verbena::Config;
-use verbena::low::{DeviceProfile, LogicalDevice, Service};
+use verbena::function::{DeviceProfile, LogicalDevice, Service};
 
 /// Numbers and names of the functions that do RDMA; verbs do not show others (V2).
 pub(crate) fn names(config: &Config) -> Vec<(usize, String)> {

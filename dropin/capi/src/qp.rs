@@ -25,8 +25,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena::Qp;
-use verbena::low::{Limits, Personality, QpState};
+use verbena::low::{Limits, Personality, Qp, QpState};
 
 use crate::abi::*;
 use crate::allocator::Resource;

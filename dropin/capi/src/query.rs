@@ -3,7 +3,8 @@
 
 use core::ffi::c_int;
 
-use verbena::low::{Personality, catches_faults, timestamp};
+use verbena::low::Personality;
+use verbena::unstable::{catches_faults, timestamp};
 
 use crate::abi::*;
 use crate::caller::{arg_mut, arg_ref, handle};

@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
-use verbena::Srq;
+use verbena::low::Srq;
 
 use crate::abi::*;
 use crate::allocator::Resource;

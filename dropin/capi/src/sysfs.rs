@@ -12,7 +12,7 @@ use core::net::IpAddr;
 use core::ptr;
 use std::ffi::{CStr, CString};
 
-use verbena::low::{device_addresses, interface_name};
+use verbena::unstable::{device_addresses, interface_name};
 
 use crate::errno::Errno;
 use crate::function::{config, running};

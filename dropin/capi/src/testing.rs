@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use verbena::EngineThread;
+use verbena::unstable::EngineThread;
 
 use crate::function::running;
 

@@ -10,7 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use verbena::{Device, Xrcd};
+use verbena::Device;
+use verbena::low::Xrcd;
 
 use crate::errno::Errno;
 

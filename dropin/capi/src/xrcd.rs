@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
-use verbena::Xrcd;
+use verbena::low::Xrcd;
 
 use crate::abi::*;
 use crate::caller::{arg_ref, handle};

@@ -93,7 +93,7 @@ impl ClosingLinks {
             None => {
                 let alarm = Notifier::new()?;
                 let (its, net) = (alarm.clone(), Arc::downgrade(net));
-                let started = verbena::low::spawn("verbena-rclose", move || run(&net, &its));
+                let started = verbena::unstable::spawn("verbena-rclose", move || run(&net, &its));
                 started.map_err(verbena::Error::from)?;
                 inner.notifier = Some(alarm.clone());
                 alarm

@@ -18,8 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use verbena::low::{Arm, BareCq, Limits, QpAccessFlags, QpState, RecvWr};
-use verbena::{Access, ConnectRequest, Memory, Pd, Qp, QpOptions, RemoteMemory};
+use verbena::cm::ConnectRequest;
+use verbena::low::{Arm, BareCq, Limits, Pd, Qp, QpAccessFlags, QpOptions, QpState, RecvWr};
+use verbena::{Access, Memory, RemoteMemory};
 
 use crate::control_message;
 use crate::credit::{Incoming, Outgoing, RESERVE};
@@ -116,15 +117,7 @@ impl Link {
             max_sge: 1,
             inline: options.inline,
         };
-        let qp = Qp::new(
-            &pd,
-            &cq,
-            &cq,
-            QpOptions {
-                limits,
-                ..QpOptions::default()
-            },
-        )?;
+        let qp = Qp::new(&pd, &cq, &cq, QpOptions::default().limits(limits))?;
         qp.set_access_flags(QpAccessFlags {
             write: true,
             read: false,

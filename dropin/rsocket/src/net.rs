@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use verbena::{Device, Event};
+use verbena::Device;
+use verbena::events::Event;
 
 use crate::closing::ClosingLinks;
 use crate::notifier::Waiters;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use verbena::low::Channel;
+use verbena::unstable::Channel;
 
 use crate::error::Error;
 

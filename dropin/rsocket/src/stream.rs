@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena::{BoundListener, Listener};
+use verbena::Listener;
+use verbena::cm::BoundListener;
 
 use crate::closing::flush_and_wait;
 use crate::error::Error;

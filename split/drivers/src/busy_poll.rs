@@ -4,7 +4,7 @@
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
-use verbena::low::Backoff;
+use verbena::unstable::Backoff;
 
 /// How long a driver polls after the last arrival.
 const POLL_TIME: Duration = Duration::from_micros(500);

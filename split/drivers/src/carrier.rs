@@ -15,9 +15,10 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use verbena::Device;
-use verbena::access::source_of;
-use verbena::low::{Cause, Origin};
-pub use verbena::low::{ChannelEvent, WaitFd};
+pub use verbena::events::ChannelEvent;
+use verbena::events::{Cause, Origin};
+pub use verbena::low::WaitFd;
+use verbena::unstable::access::source_of;
 use verbena_lan::Mac;
 use verbena_nic::Wc;
 use verbena_nic::wr::{RemoteAddr, Sge};

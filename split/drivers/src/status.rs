@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
-use verbena::runtime;
+use verbena::unstable::runtime;
 
 use crate::service::Counts;
 
@@ -220,7 +220,7 @@ pub struct StatusSocket {
 }
 
 impl StatusSocket {
-    /// Opens `NAME.sock` in the user's [runtime directory](verbena::runtime); a stale one, to which no process listens, is replaced.
+    /// Opens `NAME.sock` in the user's [runtime directory](verbena::unstable::runtime); a stale one, to which no process listens, is replaced.
     pub fn open(name: &str) -> io::Result<StatusSocket> {
         let directory = runtime::directory().map_err(|error| {
             let what = format!("the driver's status: {error}");

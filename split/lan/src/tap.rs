@@ -73,19 +73,14 @@ impl Tap {
 
     /// Sets the offloads that the reader of this interface takes over; returns those that the kernel granted and may use.
     pub fn set_offloads(&self, wanted: Offloads) -> Result<Offloads> {
-        let mut wanted = wanted.normalized();
-        loop {
-            let bits = bits(wanted);
-            match self.set("TUNSETOFFLOAD", |fd| tun::set_offload(fd, bits)) {
-                Ok(()) => return Ok(wanted),
-                // An older kernel: try without the most recent offload first.
-                Err(Error::Refused {
-                    errno: Errno::INVAL,
-                    ..
-                }) if wanted != Offloads::NONE => wanted = without_newest(wanted),
-                Err(error) => return Err(error),
-            }
-        }
+        let name = self.interface.initial_name();
+        let fd = self.queues.first().map(AsFd::as_fd);
+        set_offloads(fd, name, wanted)
+    }
+
+    /// Its queues, for passing their descriptors to another process.
+    pub fn into_queues(self) -> Vec<Queue> {
+        self.queues
     }
 
     /// Offloads and carrier are properties of the interface; any queue's descriptor sets them.
@@ -98,6 +93,23 @@ impl Tap {
         let fd = self.queues.first().map(AsFd::as_fd);
         let done = fd.map_or(Err(Errno::BADFD), how);
         done.map_err(|errno| deleted_or(call, name, errno))
+    }
+}
+
+fn set_offloads(fd: Option<BorrowedFd<'_>>, name: &str, wanted: Offloads) -> Result<Offloads> {
+    let mut wanted = wanted.normalized();
+    loop {
+        let bits = bits(wanted);
+        let done = fd.map_or(Err(Errno::BADFD), |fd| tun::set_offload(fd, bits));
+        match done.map_err(|errno| deleted_or("TUNSETOFFLOAD", name, errno)) {
+            Ok(()) => return Ok(wanted),
+            // An older kernel: try without the most recent offload first.
+            Err(Error::Refused {
+                errno: Errno::INVAL,
+                ..
+            }) if wanted != Offloads::NONE => wanted = without_newest(wanted),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -154,6 +166,27 @@ impl Queue {
         let header = tun::set_header(&fd, VNET_HDR_LEN);
         header.map_err(|errno| deleted_or("TUNSETVNETHDRSZ", &name, errno))?;
         Ok(Queue { fd, name })
+    }
+
+    /// A queue from a descriptor that another process created with [`Tap::create`] and passed to this one. The name is for messages.
+    pub fn from_fd(fd: OwnedFd, name: String) -> Queue {
+        Queue { fd, name }
+    }
+
+    /// The name of the interface when it was opened.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As [`Tap::set_carrier`].
+    pub fn set_carrier(&self, carrier: bool) -> Result<()> {
+        let done = tun::set_carrier(self.fd.as_fd(), carrier);
+        done.map_err(|errno| deleted_or("TUNSETCARRIER", &self.name, errno))
+    }
+
+    /// As [`Tap::set_offloads`].
+    pub fn set_offloads(&self, wanted: Offloads) -> Result<Offloads> {
+        set_offloads(Some(self.fd.as_fd()), &self.name, wanted)
     }
 
     /// Reads one frame through `read`, which is passed the descriptor and the buffer for the header, and must read both header and

@@ -8,9 +8,10 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use verbena::low::{BareCq, Limits, OnFailure, PostRecvError, QpState, RecvWr, Service};
+use verbena::Error;
+use verbena::function::Service;
+use verbena::low::{BareCq, Limits, OnFailure, Pd, PostRecvError, QpState, RecvWr};
 use verbena::ulp::{UlpConnecting, UlpConnection, UlpOptions};
-use verbena::{Error, Pd};
 use verbena_iscsi::Qp;
 pub use verbena_iscsi::{
     CommandId, CommandState, CommandWr, Counters, Direction, Gap, PduWr, PostError, Terms, View,
@@ -49,11 +50,10 @@ impl Default for IscsiOptions {
 
 impl IscsiOptions {
     fn ulp(&self) -> UlpOptions {
-        UlpOptions {
-            service: Service::Iscsi,
-            limits: self.limits,
-            connect_timeout: self.connect_timeout,
-        }
+        UlpOptions::default()
+            .service(Service::Iscsi)
+            .limits(self.limits)
+            .connect_timeout(self.connect_timeout)
     }
 }
 

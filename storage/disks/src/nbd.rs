@@ -18,7 +18,7 @@ mod stage;
 use core::fmt;
 use std::time::Duration;
 
-use verbena::access::AccessList;
+use verbena::unstable::access::AccessList;
 
 use crate::blocks::{Blocks, Geometry};
 use crate::error::Error;

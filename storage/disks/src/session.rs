@@ -37,7 +37,8 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use verbena::{Access, Device, Memory, Pd};
+use verbena::low::Pd;
+use verbena::{Access, Device, Memory};
 use verbena_iscsi::login::LoginOutcome;
 
 use crate::address::{Address, Transport};

@@ -2,7 +2,7 @@
 //! record per message or iSCSI PDU, in the order of the capture, and a count of violations. Input and output are a reader and a
 //! writer.
 //!
-//! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `conversation` → `stream` (`agree`, `fpdu`), `iscsi`, `roce` → `record` → `text`.
+//! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `conversation` → `stream` (`agree`, `fpdu`), `iscsi`, `roce` → `record` → `text`, `plot`.
 
 pub mod agree;
 pub mod capture;
@@ -11,6 +11,7 @@ pub mod flow;
 pub mod fpdu;
 pub mod iscsi;
 pub mod link;
+pub mod plot;
 pub mod reassembly;
 pub mod record;
 pub mod roce;
@@ -24,6 +25,7 @@ use std::io::{self, Read, Write};
 
 use capture::{Capture, Damage};
 use iscsi::Digests;
+use plot::Plot;
 use record::Record;
 use segment::IpContents;
 use summary::Summary;
@@ -48,6 +50,8 @@ pub struct Options {
     pub iscsi: Option<u16>,
     /// Digests of iSCSI connections until a login negotiates others; with it, connections without a login in the capture are followed, too.
     pub digests: Option<Digests>,
+    /// Draw the records as well.
+    pub plot: bool,
 }
 
 impl Options {
@@ -66,6 +70,8 @@ pub struct Report {
     pub violations: u64,
     /// Why the capture was not read to its end, if it was not.
     pub damage: Option<Damage>,
+    /// The records shown as a picture (SVG), if one was asked for.
+    pub plot: Option<String>,
 }
 
 /// Decodes a whole capture. Fails only if writing the output does.
@@ -77,6 +83,7 @@ pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> 
     let mut shown = RecordFilter {
         options,
         violations: 0,
+        plot: options.plot.then(Plot::default),
     };
     let damage = match Capture::open(input) {
         Err(damage) => Some(damage),
@@ -111,6 +118,7 @@ pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> 
         streams: summaries.len(),
         violations: shown.violations,
         damage,
+        plot: shown.plot.as_ref().map(Plot::svg),
     })
 }
 
@@ -118,6 +126,7 @@ pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> 
 struct RecordFilter {
     options: Options,
     violations: u64,
+    plot: Option<Plot>,
 }
 
 impl RecordFilter {
@@ -131,6 +140,9 @@ impl RecordFilter {
                 continue;
             }
             self.violations += u64::from(record.kind == "Violation");
+            if let Some(plot) = &mut self.plot {
+                plot.add(&record);
+            }
             if self.options.json {
                 serde_json::to_writer(&mut *output, &record)?;
                 writeln!(output)?;

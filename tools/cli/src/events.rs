@@ -11,7 +11,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
-use verbena::monitor::{COUNTERS_REQUEST, GREETING, NAME, REFUSED};
+use verbena::unstable::monitor::{COUNTERS_REQUEST, GREETING, NAME, REFUSED};
 
 pub use line::Line;
 
@@ -75,6 +75,12 @@ pub enum Error {
         /// The process that answers.
         by: i32,
     },
+    /// It sends a line that is too long, or too many.
+    #[error("process {pid} sent more than a description of its adapters")]
+    TooMuch {
+        /// Its id.
+        pid: u32,
+    },
     /// A system call failed.
     #[error(transparent)]
     System(#[from] io::Error),
@@ -95,8 +101,20 @@ pub fn list() -> Result<Vec<Watchable>, Error> {
 
 /// The name of a process, if it exists.
 pub(crate) fn program(pid: u32) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim_end().to_owned())
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(printable(
+        String::from_utf8_lossy(&name).trim_end_matches('\n'),
+    ))
+}
+
+/// Text of another process without characters that control a terminal or change the direction of what follows.
+pub fn printable(text: &str) -> String {
+    let is_safe = |c: char| {
+        !c.is_control()
+            && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let shown = text.chars().map(|c| if is_safe(c) { c } else { '?' });
+    shown.collect()
 }
 
 /// Processes and their adapters in the system's list of sockets, where accepted connections appear under the same name.
@@ -117,6 +135,12 @@ fn parse_sockets(table: &str, prefix: &str) -> BTreeMap<u32, Vec<u32>> {
         }
     }
     found
+}
+
+/// Processes and their adapters that have a socket with this prefix.
+pub(crate) fn processes_with(prefix: &str) -> Result<BTreeMap<u32, Vec<u32>>, Error> {
+    let table = std::fs::read_to_string(UNIX_SOCKETS)?;
+    Ok(parse_sockets(&table, prefix))
 }
 
 /// The numbers of a process's adapters that have a socket with this prefix.
@@ -220,7 +244,7 @@ pub(crate) fn connect(
     let why = why.unwrap_or("it uses another version of Verbena's monitor protocol");
     Err(Error::Refused {
         pid,
-        why: why.to_owned(),
+        why: printable(why),
     })
 }
 

@@ -11,18 +11,27 @@ mod command {
     pub(crate) mod driver;
     pub(crate) mod env;
     pub(crate) mod events;
+    pub(crate) mod faults;
+    pub(crate) mod generate;
+    pub(crate) mod help;
     pub(crate) mod host;
     pub(crate) mod iscsi;
+    pub(crate) mod lab;
     pub(crate) mod link;
+    pub(crate) mod metrics;
     pub(crate) mod models;
     pub(crate) mod nbd;
+    pub(crate) mod pcap;
     pub(crate) mod run;
+    pub(crate) mod switch;
+    pub(crate) mod top;
     pub(crate) mod unit;
+    pub(crate) mod why;
 }
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use command::decode::{EXAMPLE, EXIT_CODES};
 
@@ -34,7 +43,7 @@ Exit codes:
 
 /// Software RDMA over TCP (iWARP).
 #[derive(Parser)]
-#[command(name = "verbena", version, after_help = CODES)]
+#[command(name = "verbena", version, after_help = CODES, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -77,6 +86,30 @@ enum Command {
     /// first completion queue on, unless its setting `monitor` is off; watching never blocks it.
     #[command(after_help = command::events::EXAMPLE)]
     Events(command::events::Events),
+    /// Say why queue pairs failed or wait: first cause, whose fault it is, the numbers, and what to do
+    ///
+    /// Looks at running programs of this user and at what ended ones left. The programs need no preparation and are not delayed.
+    #[command(after_help = command::why::EXAMPLE)]
+    Why(command::why::Why),
+    /// Make faults happen to a program, to test how it handles them: failing posts and completions, lost connections, delays
+    ///
+    /// The program sees what it would see of real failures; `verbena why` says which were injected. The same seed gives the same faults.
+    #[command(after_help = command::faults::EXAMPLE)]
+    Faults(command::faults::FaultArgs),
+    /// Show rates of running processes and their queue pairs, as a live table
+    #[command(after_help = command::top::EXAMPLE)]
+    Top(command::top::Top),
+    /// Capture what crosses the connections of a running program, as pcapng for tshark, Wireshark and `verbena decode`
+    ///
+    /// Needs no rights to sniff: the adapter of a program of the same user (root: of any) copies its frames. The program needs no
+    /// preparation, and does not wait for the capture.
+    #[command(after_help = command::pcap::EXAMPLE)]
+    Pcap(command::pcap::Pcap),
+    /// Give counters of running processes to Prometheus, as OpenMetrics text
+    ///
+    /// Per device with the names of node_exporter's infiniband collector, per process and queue pair with names of their own.
+    #[command(after_help = command::metrics::EXAMPLE)]
+    Metrics(command::metrics::Metrics),
     /// Create a network interface on this machine whose card is in another machine
     ///
     /// The other machine runs `verbena unit`. Frames are written into buffers that each side has offered the other in advance
@@ -95,8 +128,23 @@ enum Command {
     /// Two adapters of this process exchange packets over loopback, one at a time in alternating directions. Each round runs every model.
     #[command(after_help = command::models::EXAMPLE)]
     Models(command::models::Models),
+    /// Run programs on a network of hosts, switches and routers on this machine, without root
+    ///
+    /// A host is a network namespace with interfaces whose frames pass a network in software: switches, routers, and links with loss,
+    /// delay and other faults on command. Programs on the hosts are ordinary ones; `lab run` adds Verbena's libraries.
+    #[command(after_help = command::lab::EXAMPLE)]
+    Lab(command::lab::LabArgs),
+    /// Join interfaces and local sockets by an Ethernet switch in software
+    #[command(after_help = command::switch::EXAMPLE)]
+    Switch(command::switch::SwitchArgs),
     /// Two processes, every operation once, every byte checked
     Demo(command::demo::Demo),
+    /// Show the help of a command, or a page of the manual: settings, wires, programs
+    #[command(after_help = command::help::EXAMPLE)]
+    Help(command::help::Help),
+    /// Write manual pages and completions, for packages
+    #[command(hide = true)]
+    Generate(command::generate::Generate),
 }
 
 fn main() -> ExitCode {
@@ -108,11 +156,20 @@ fn main() -> ExitCode {
         Command::Devinfo(args) => command::devinfo::run(&args),
         Command::Link(args) => command::link::run(&args),
         Command::Events(args) => command::events::run(&args),
+        Command::Why(args) => command::why::run(&args),
+        Command::Faults(args) => command::faults::run(&args),
+        Command::Top(args) => command::top::run(&args),
+        Command::Pcap(args) => command::pcap::run(&args),
+        Command::Metrics(args) => command::metrics::run(&args),
         Command::Host(args) => command::host::run(&args),
         Command::Unit(args) => command::unit::run(&args),
         Command::Iscsi(args) => command::iscsi::run(&args),
+        Command::Lab(args) => command::lab::run(&args),
+        Command::Switch(args) => command::switch::run(&args),
         Command::Models(args) => command::models::run(&args),
         Command::Demo(args) => command::demo::run(&args),
+        Command::Help(args) => command::help::run(&args, &Cli::command()),
+        Command::Generate(args) => command::generate::run(&args, Cli::command()),
     };
     ExitCode::from(code)
 }

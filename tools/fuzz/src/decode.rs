@@ -31,6 +31,7 @@ fn run(file: &[u8]) {
     let text = Options {
         segments: true,
         verbose: true,
+        plot: true,
         ..Options::default()
     };
     let json = Options { json: true, ..text };

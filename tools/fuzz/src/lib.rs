@@ -19,6 +19,7 @@ pub mod login;
 pub mod nbd;
 pub mod pair;
 pub mod push;
+pub mod qp_segments;
 pub mod rdmap;
 pub mod ring;
 pub mod roce_cm;
@@ -33,6 +34,8 @@ pub mod source;
 pub mod split;
 pub mod startup;
 pub mod startup_frame;
+pub mod tcpip_frame;
+pub mod tcpip_segment;
 pub mod terminate;
 
 #[path = "../../../storage/disks/tests/common/ram.rs"]
@@ -64,6 +67,7 @@ pub const TARGETS: &[Target] = &[
     target("nbd", nbd::target),
     target("pair", pair::target),
     target("push", push::target),
+    target("qp_segments", qp_segments::target),
     target("rdmap", rdmap::target),
     target("ring", ring::target),
     target("roce_cm", roce_cm::target),
@@ -77,6 +81,8 @@ pub const TARGETS: &[Target] = &[
     target("split", split::target),
     target("startup", startup::target),
     target("startup_frame", startup_frame::target),
+    target("tcpip_frame", tcpip_frame::target),
+    target("tcpip_segment", tcpip_segment::target),
     target("terminate", terminate::target),
 ];
 

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use verbena::low::{Data, Flags, QpState, RecvWr, SendOp, SendWr, StreamPath, Wc};
-use verbena::{Qp, Status};
+use verbena::Status;
+use verbena::low::{Data, Flags, Qp, QpState, RecvWr, SendOp, SendWr, StreamPath, Wc};
 
 use crate::job::{Figures, Job};
 use crate::many_qps::{Side, connect_all};

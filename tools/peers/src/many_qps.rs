@@ -6,8 +6,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use verbena::low::{Data, Flags, Limits, QpState, SendOp, SendWr, Wc};
-use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpConnecting, QpOptions, RemoteMemory, Status};
+use verbena::low::{
+    Cq, Data, Flags, Limits, Pd, Qp, QpConnecting, QpOptions, QpState, SendOp, SendWr, Wc,
+};
+use verbena::{Access, Device, Memory, RemoteMemory, Status};
 
 use crate::job::{Figures, Job};
 use crate::rdma::device;
@@ -42,14 +44,11 @@ impl Side {
     }
 
     pub(crate) fn qp(&self) -> Result<Qp> {
-        let options = QpOptions {
-            limits: Limits {
-                sends: self.depth.max(16),
-                receives: 16,
-                ..Limits::default()
-            },
-            ..QpOptions::default()
-        };
+        let options = QpOptions::default().limits(Limits {
+            sends: self.depth.max(16),
+            receives: 16,
+            ..Limits::default()
+        });
         let qp = Qp::new(&self.pd, &self.cq, &self.cq, options)?;
         qp.modify(QpState::Init)?;
         Ok(qp)

@@ -26,7 +26,14 @@ impl Tool {
 
     /// The cargo that runs this program, so that the toolchain is the same.
     pub(crate) fn cargo() -> Tool {
-        Tool::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        let mut cargo = Tool::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
+            // Of this package, by `cargo run`. Build scripts of others look at theirs, and would run again whenever cargo and xtask take turns.
+            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+                cargo = cargo.env_remove(&name);
+            }
+        }
+        cargo
     }
 
     pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Tool {

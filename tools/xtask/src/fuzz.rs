@@ -287,6 +287,7 @@ mod tests {
                 target("verbena_fuzz", "lib", &[]),
             ],
             publish: None,
+            shown: crate::workspace::Shown::default(),
         };
         assert_eq!(targets(&package), ["rx", "startup"]);
     }

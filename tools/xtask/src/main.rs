@@ -13,8 +13,10 @@ mod instructions;
 mod iscsi;
 mod loom;
 mod median;
+mod package;
 mod packages;
 mod peers;
+mod release;
 mod schedules;
 mod sim;
 mod split;
@@ -47,6 +49,10 @@ enum Task {
     Dropin(dropin::Options),
     /// Install the `verbena` command and the drop-in libraries, or uninstall them
     Install(install::Options),
+    /// Build what users install: a Debian package, an archive, a Python wheel, an image recipe, an rpm package, the site
+    Package(package::Options),
+    /// Check that everything is ready to be published; publishes nothing
+    Release(release::Options),
     /// Run real RDMA programs on the drop-in libraries, and print the results
     Clients(clients::Options),
     /// Demonstrate Verbena: generate a capture of iWARP traffic and decode it
@@ -93,6 +99,8 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Tidy(options) => tidy::run(&workspace, options),
         Task::Dropin(options) => dropin::run(&workspace, options),
         Task::Install(options) => install::run(&workspace, options),
+        Task::Package(options) => package::run(&workspace, options),
+        Task::Release(options) => release::run(&workspace, options),
         Task::Clients(options) => clients::run(&workspace, options),
         Task::Demo(options) => demo::run(&workspace, options),
         Task::Sim(options) => sim::run(&workspace, options),

@@ -205,6 +205,7 @@ const NEEDED: &[Needed] = &[
         "libiscsi-dev",
         "an initiator on libiscsi for exchanging data with ours",
     ),
+    program("mandoc", "mandoc", "whether the manual pages are valid"),
     program(
         "setpriv",
         "util-linux",
@@ -222,6 +223,13 @@ const NEEDED_LONG: &[Needed] = &[
     program("rados", "ceph-common", CEPH),
     program("ceph-mon", "ceph-mon", CEPH),
     program("ceph-osd", "ceph-osd", CEPH),
+    program(
+        "mmdebstrap",
+        "mmdebstrap",
+        "the Debian package in a fresh root",
+    ),
+    program("lintian", "lintian", "Debian's rules for the package"),
+    program("rpmbuild", "rpm", "the rpm package"),
 ];
 const CEPH: &str = "a cluster of Ceph on the drop-in libraries";
 

@@ -2,6 +2,7 @@
 //! CI runs exactly this, and so does a contributor; a new machine needs only Rust to start it.
 
 use std::cell::OnceCell;
+use std::num::NonZero;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -11,7 +12,7 @@ use crate::command::Tool;
 use crate::dropin::Build;
 use crate::step::Steps;
 use crate::workspace::Workspace;
-use crate::{clients, dropin, instructions, loom, packages, schedules, sim, tidy};
+use crate::{clients, dropin, instructions, loom, package, packages, schedules, sim, tidy};
 
 // The steps that run in the background.
 const CLIPPY: &str = "clippy";
@@ -62,6 +63,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         Some(missing) => Ok(missing),
         None => finish(INSTRUCTIONS),
     });
+    if options.long {
+        steps.add_outcome("packages", || package::test(workspace));
+    }
     steps.run()
 }
 
@@ -113,12 +117,21 @@ fn tests(workspace: &Workspace, long: bool) -> Tool {
         .cargo()
         .args(["test", "--workspace", "--no-fail-fast"])
         // Built in the step before: a test must not be skipped because they are missing.
-        .env("DROPIN_REQUIRED", "1");
+        .env("DROPIN_REQUIRED", "1")
+        .env("RUST_TEST_THREADS", test_threads());
     if long {
         tool.env("LONG_TESTS", "1")
     } else {
         tool
     }
+}
+
+/// How many tests run at once: the environment's choice, or two for each processor, as many wait for a peer's timeout most of their time.
+fn test_threads() -> String {
+    std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        (2 * processors).to_string()
+    })
 }
 
 /// Of the packages that are published: their pages are read.

@@ -4,10 +4,12 @@
 
 mod cycles;
 mod docs;
+mod facade;
 mod headers;
 mod language;
 mod layering;
 mod leftovers;
+mod licences;
 mod links;
 mod machine;
 mod names;
@@ -15,6 +17,7 @@ mod rust;
 mod safety;
 mod safety_phrases;
 mod sizes;
+mod summary;
 mod targets;
 mod waits;
 
@@ -112,6 +115,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     }
     let mut findings = layering::check(&workspace.packages, &workspace.root);
     findings.extend(check(&files, &paths));
+    findings.extend(licences(workspace)?);
     findings.sort();
     for finding in &findings {
         println!("{finding}");
@@ -121,6 +125,18 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     }
     println!("tidy: {} files, nothing found", files.len());
     Ok(())
+}
+
+/// Of the crates that are compiled for this kind of machine.
+fn licences(workspace: &Workspace) -> Result<Vec<Finding>> {
+    let metadata = workspace
+        .cargo()
+        .args(["metadata", "--format-version", "1", "--all-features"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .output()?;
+    let list = std::fs::read_to_string(workspace.root.join(licences::LIST))
+        .with_context(|| format!("cannot read {}", licences::LIST))?;
+    licences::check(&list, &metadata)
 }
 
 /// Every rule that looks at files. `paths` also holds files that are not text.
@@ -139,7 +155,9 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
     findings.extend(cycles::check(files));
     findings.extend(targets::check(files));
     findings.extend(docs::check(files, paths));
+    findings.extend(facade::check(files));
     findings.extend(links::check(files, paths));
+    findings.extend(summary::check(files));
     findings
 }
 

@@ -32,6 +32,22 @@ pub(crate) struct Package {
     /// The registries it may go to: `None` for all, empty for a package that is not published.
     #[serde(default)]
     pub(crate) publish: Option<Vec<String>>,
+    /// What a registry shows of it.
+    #[serde(flatten)]
+    pub(crate) shown: Shown,
+}
+
+/// What a registry shows of a package.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Shown {
+    pub(crate) description: Option<String>,
+    pub(crate) license: Option<String>,
+    pub(crate) repository: Option<String>,
+    pub(crate) readme: Option<PathBuf>,
+    pub(crate) rust_version: Option<String>,
+    pub(crate) keywords: Vec<String>,
+    pub(crate) categories: Vec<String>,
 }
 
 impl Package {
@@ -48,6 +64,9 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     /// `None`, `"dev"` or `"build"`, as cargo reports it.
     pub(crate) kind: Option<String>,
+    /// `*` if none is named.
+    #[serde(default)]
+    pub(crate) req: String,
 }
 
 /// A library, binary, test or benchmark of a package.

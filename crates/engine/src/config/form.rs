@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use verbena_events::moderation::{Hold, MAX_DELAY, Moderation};
 use verbena_events::steering::MAX_REDIRECTIONS;
 use verbena_events::toeplitz::{KEY_LEN, Key as HashKey};
-use verbena_stream::saturating_nanos;
 use verbena_wire::mpa::enhanced::RtrKinds;
 
 use super::device::Device;
@@ -17,6 +16,8 @@ use super::key::{Key, MAX_KEY, MIN_KEY};
 use super::networks::Networks;
 use super::peers::{Network, Peers};
 use super::settings::PROFILES;
+use super::units::{UNITS, read_time, scaled, time, times, unscaled};
+use crate::faults::Script;
 use crate::notify::handler::MAX_HANDLERS;
 
 /// The text form of a type.
@@ -46,6 +47,23 @@ impl<T: TryFrom<u64> + Copy + TryInto<u64>> Form<T> for Number {
 
 fn wide<T: TryInto<u64>>(value: T) -> u64 {
     value.try_into().unwrap_or(u64::MAX)
+}
+
+/// Faults for tests of programs.
+pub(super) struct Faults;
+
+impl Form<Script> for Faults {
+    fn read(&self, text: &str) -> Option<Script> {
+        text.parse().ok()
+    }
+
+    fn show(&self, value: &Script) -> String {
+        value.to_string()
+    }
+
+    fn wants(&self) -> String {
+        "rules of `verbena faults`".to_owned()
+    }
 }
 
 /// The name of a device, as given to programs on their command lines.
@@ -90,21 +108,12 @@ fn bytes(n: u64) -> String {
     unscaled(n, &[("M", 1 << 20), ("K", 1 << 10)], "")
 }
 
-const UNITS: &[(&str, u64)] = &[
-    ("ms", 1_000_000),
-    ("us", 1_000),
-    ("ns", 1),
-    ("s", 1_000_000_000),
-];
-
 /// A time with its unit, between bounds. Zero needs no unit.
 pub(super) struct DurationRange(pub(super) RangeInclusive<Duration>);
 
 impl Form<Duration> for DurationRange {
     fn read(&self, text: &str) -> Option<Duration> {
-        let nanos = if text == "0" { 0 } else { scaled(text, UNITS)? };
-        let time = Duration::from_nanos(nanos);
-        self.0.contains(&time).then_some(time)
+        read_time(text, self.0.clone()).ok()
     }
 
     fn show(&self, value: &Duration) -> String {
@@ -112,33 +121,7 @@ impl Form<Duration> for DurationRange {
     }
 
     fn wants(&self) -> String {
-        let (least, most) = (time(*self.0.start()), time(*self.0.end()));
-        format!("a time from {least} to {most} with its unit (us, ms, s)")
-    }
-}
-
-fn time(value: Duration) -> String {
-    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
-    unscaled(saturating_nanos(value), &units, "ns")
-}
-
-/// Digits and one of the units; the first unit that the text ends with counts.
-fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let found = units.iter().find_map(|(unit, n)| {
-        let digits = text.strip_suffix(unit)?;
-        Some((digits.trim_end(), n))
-    });
-    let (digits, n) = found?;
-    digits.parse::<u64>().ok()?.checked_mul(*n)
-}
-
-/// The number in the largest unit that holds it exactly.
-fn unscaled(n: u64, units: &[(&str, u64)], least: &str) -> String {
-    let fits = units.iter().find(|(_, size)| n.is_multiple_of(*size));
-    match fits {
-        Some((unit, size)) if n > 0 => format!("{}{unit}", n / size),
-        Some((unit, _)) if !least.is_empty() => format!("0{unit}"),
-        _ => format!("{n}{least}"),
+        times(&self.0)
     }
 }
 

@@ -20,7 +20,7 @@ use verbena_wire::mpa::startup::Revision;
 
 use super::device::Device;
 use super::form::{
-    Bytes, Devices, DurationRange, FileName, Form, HandlerTable, HexKey, Keyword, Label,
+    Bytes, Devices, DurationRange, Faults, FileName, Form, HandlerTable, HexKey, Keyword, Label,
     ModerationForm, NetworkList, Number, Or, PeerList, Ports, ProcessorRanges, Rtr, Secret, Switch,
 };
 use super::key::Key;
@@ -31,6 +31,7 @@ use super::networks::Networks;
 use super::peers::Peers;
 use super::presents::{Owners, Presents};
 use super::problem::ConfigError;
+use crate::faults::Script;
 use crate::notify::handler::{MAX_HANDLERS, columns};
 
 /// The description of one setting.
@@ -242,8 +243,8 @@ settings! {
     same_host: Choice = Choice::Auto, Keyword(CHOICES);
     /// Connections in shared memory at once; further ones stay on TCP.
     same_host_connections: u32 = 256, Number(0..=65_535);
-    /// The size of each direction's ring in shared memory; the next power of two is used.
-    same_host_ring: usize = 256 << 10, Bytes(4096..=16 << 20);
+    /// The size of each direction's ring in shared memory, a quarter of it from the 65th connection on; the next power of two is used.
+    same_host_ring: usize = 1 << 20, Bytes(4096..=16 << 20);
     /// A folder with sockets by which processes in other network namespaces are found, as in containers that share it: only this user may have access to it (docs/same-host.md).
     same_host_path: Option<PathBuf> = None, Or("none", FileName);
     /// Frames that fit a TCP segment, or long ones; `auto` is large towards Verbena and mss towards others.
@@ -314,8 +315,10 @@ settings! {
     remote_access: Policy = Policy::Verbs, Keyword(REMOTE_ACCESS);
     /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults are passed to the handler that was installed before.
     catch_faults: bool = true, Switch;
-    /// Let `verbena events` and `verbena devinfo PID` of the same user show the adapter's events and objects.
+    /// Let other programs of the same user see the adapter: `verbena why`, `top`, `metrics`, `pcap`, `events` and `devinfo PID`; failures of queue pairs are kept for a day (docs/tools.md).
     monitor: bool = true, Switch;
+    /// How long the first completion queue waits for a capture of the adapter to begin; `verbena pcap -- PROGRAM` sets it (docs/tools.md).
+    capture_wait: Duration = Duration::ZERO, seconds(0, 60);
     /// Raise an event when the link of the adapter's addresses goes up or down.
     link_events: bool = true, Switch;
     /// Interrupt vectors granted to the adapter; `auto` is as many as it requests, fewer are shared, and with 0 it uses the one legacy line.
@@ -394,6 +397,8 @@ settings! {
     nudge: Duration = Duration::from_millis(20), millis(0, 60_000);
     /// How long after startup the responder sends its queued data to an initiator without the extensions and without peer-to-peer mode that has sent nothing: RFC 5044 has the responder wait for the first frame, but on siw a client may wait for its server's. `0s` waits without limit.
     speak_first: Duration = Duration::from_millis(50), millis(0, 60_000);
+    /// Faults that happen to the program, for tests of how it handles them (docs/tools.md): set by `verbena faults`.
+    faults: Option<Script> = None, Or("none", Faults);
     /// The longest wait for a closed connection to end.
     linger: Duration = Duration::from_secs(2), millis(0, 600_000);
     /// The least severe messages that are logged.

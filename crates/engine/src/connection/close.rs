@@ -9,6 +9,7 @@ use verbena_stream::Time;
 use verbena_sync::atomic::Ordering;
 
 use super::{Bound, Connection, Phase};
+use crate::notify::failure_log;
 use crate::sys::{self, read_into};
 
 /// Reads per turn; the peer may send continuously.
@@ -96,6 +97,7 @@ impl Connection {
     /// Unlinks the connection from its queue pair.
     fn unlink_qp(&self, bound: &Bound) {
         self.core.routes.remove_connection(bound.qp.number(), self);
+        failure_log::disconnected(&self.core, bound.qp.number());
         let was_ours = bound.slot.clear(self);
         if let Some(introduction) = bound.oob_hello.as_ref().filter(|_| was_ours) {
             introduction.disconnected();

@@ -16,8 +16,10 @@ use verbena_wire::mpa::{mulpdu, pad_len};
 
 use super::transport::Transport;
 use super::{Bound, Connection, Options, Phase};
+use crate::capture::{self, StreamTap};
 use crate::core::Core;
 use crate::error::Error;
+use crate::notify::failure_log;
 use crate::security::key_auth::KeyAuth;
 use crate::sys::{self, Socket};
 
@@ -212,12 +214,36 @@ impl Connection {
     ) -> (&Bound, Phase) {
         // Called once per connection, so `bound` is empty.
         let bound = self.bound.get_or_init(|| bound);
+        if capture::is_attached() {
+            self.join_capture_with(bound, &early);
+        }
         self.early.store(!early.is_empty(), Ordering::Release);
         self.transport.open();
         self.core.routes.add_connection(bound.qp.number(), self);
+        let numbers = (bound.qp.number(), bound.qp.init().wc_qpn);
+        failure_log::connected(&self.core, numbers, self.peer, "tcp");
         bound.slot.set(self);
         let before = core::mem::replace(phase, Phase::Running { early });
         (bound, before)
+    }
+
+    /// A capture has begun: its frames are captured from the next one on in each direction.
+    pub(crate) fn join_capture(&self) {
+        // As long as it is locked no early bytes are processed.
+        let phase = self.phase.lock();
+        if let (Phase::Running { early }, Some(bound)) = (&*phase, self.bound.get()) {
+            self.join_capture_with(bound, early);
+        }
+    }
+
+    fn join_capture_with(&self, bound: &Bound, early: &[u8]) {
+        // A queue pair that is its own peer would be captured as both sides of one connection.
+        if self.transport.separate_reader().is_some() {
+            return;
+        }
+        let (tap, qp) = (&self.core.tap, &bound.qp);
+        let stream = self.transport.tap(|| StreamTap::unknown(tap, self.peer));
+        qp.with_frame_starts(|starts| stream.join(qp.number(), &starts, early));
     }
 
     /// RFC 5044 §4.5: a full frame is one TCP segment, and needs no pad. Linux's siw mishandles a trailer that is split over

@@ -8,6 +8,7 @@ use verbena_nic::qp::TurnStatus;
 use verbena_stream::Time;
 use verbena_sync::atomic::Ordering;
 
+use super::rings::Rings;
 use super::{Bound, Connection};
 use crate::sys;
 
@@ -25,6 +26,27 @@ pub(super) struct Progress {
 }
 
 impl Connection {
+    /// Since when the peer has neither sent nor taken anything although it should, within the timer's interval; `None` while nothing is due.
+    pub(crate) fn stalled_since(&self) -> Option<Time> {
+        let bound = self.bound.get()?;
+        if !self.liveness_armed.load(Ordering::Acquire) {
+            return None;
+        }
+        let counters = bound.qp.counters();
+        let taken = counters
+            .bytes_out
+            .saturating_sub(self.transport.socket().unsent());
+        let progress = self.progress.lock();
+        // Otherwise there was progress since the timer last expired.
+        (progress.bytes == counters.bytes_in + taken).then_some(progress.since)
+    }
+
+    /// Bytes that the peer has not taken: its process from shared memory, or its TCP.
+    pub(crate) fn untaken(&self) -> u64 {
+        let rings = self.transport.rings().and_then(Rings::unread);
+        rings.unwrap_or_else(|| self.transport.socket().unsent())
+    }
+
     /// Starts the timer after a turn, if the peer owes something and it is not running.
     pub(super) fn arm_liveness(&self, bound: &Bound, outlook: &TurnStatus) {
         // Loaded before it is swapped, because it is nearly always set. Also for a connection that only receives: its acknowledgements

@@ -12,6 +12,7 @@ use super::transport::Transport;
 use super::{Bound, Connection, Phase, Slot};
 use crate::core::Core;
 use crate::error::Error;
+use crate::notify::failure_log;
 use crate::oob::hello::OobHello;
 use crate::poll::group::Group;
 use crate::same_host::NoRings;
@@ -68,6 +69,7 @@ impl Connection {
         self.unwatch();
         self.shard.forget(self.token);
         self.core.routes.remove_connection(bound.qp.number(), self);
+        failure_log::disconnected(&self.core, bound.qp.number());
         bound.slot.clear(self);
         Ok(DetachedStream {
             image,

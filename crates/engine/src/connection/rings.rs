@@ -235,6 +235,11 @@ impl Rings {
         (tx.phase == TxPhase::Ring).then(|| tx.ring.unread())
     }
 
+    /// Bytes written to the ring, while it had the stream, that the peer's process has not read, and at least as many.
+    pub(super) fn unread_in_ring(&self) -> u64 {
+        self.tx.lock().ring.unread()
+    }
+
     /// What is written from now on goes to the socket.
     pub(super) fn end_writing(&self) {
         self.end_ring(&mut self.tx.lock());

@@ -93,7 +93,7 @@ impl Connection {
             }
             (Some(rings), Some(peer)) => {
                 let (core, own) = (&self.core, rings.expected.token());
-                let bytes = core.config.same_host_ring.next_power_of_two();
+                let bytes = core.same_host.ring_size(core.config.same_host_ring);
                 core.same_host
                     .offer(core, &own, &peer, bytes, self.own.clone())
             }

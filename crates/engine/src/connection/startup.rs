@@ -17,6 +17,7 @@ use super::starting::{FollowUp, Side, Starting};
 use super::turn::INITIAL_IMMEDIATE_ACKS;
 use super::{Connection, Phase, Slot, Transport};
 use crate::accept::acceptor::{ArrivalGuard, Permit};
+use crate::capture::{self, StreamTap};
 use crate::core::Core;
 use crate::error::Error;
 use crate::guard::catch_panic;
@@ -95,6 +96,13 @@ impl Connection {
             let _ = line.socket().set_unpaced();
         }
         let shard = core.shards.pick()?;
+        // Otherwise the stream is joined when it is bound, or when a capture is attached.
+        if capture::is_attached()
+            && let Phase::Starting(starting) = &phase
+        {
+            let is_initiator = !starting.is_accepted();
+            line.tap(|| StreamTap::from_start(&core.tap, peer, is_initiator));
+        }
         Ok(Arc::new_cyclic(|own| Connection {
             own: own.clone(),
             core: core.clone(),

@@ -11,6 +11,7 @@ use verbena_nic::{Carrier, IoOutcome};
 use verbena_sync::locks::{Mutex, OnceLock};
 
 use super::rings::{ReadFrom, Rings};
+use crate::capture::{self, StreamTap};
 use crate::security::tls::{Flush, Session, TlsError};
 use crate::sys::{self, Doorbell, Socket};
 
@@ -40,6 +41,8 @@ pub(crate) struct Transport {
     /// connection.
     socket_read: AtomicU64,
     socket_written: AtomicU64,
+    /// Set once a capture was attached while the connection existed.
+    tap: OnceLock<Box<StreamTap>>,
 }
 
 impl Transport {
@@ -52,6 +55,7 @@ impl Transport {
             rings: OnceLock::new(),
             socket_read: AtomicU64::new(0),
             socket_written: AtomicU64::new(0),
+            tap: OnceLock::new(),
         }
     }
 
@@ -141,8 +145,37 @@ impl Transport {
         self.tls.as_ref()?.lock().failure().cloned()
     }
 
+    /// The tap of its stream; the first call decides what it is.
+    pub(super) fn tap(&self, new: impl FnOnce() -> StreamTap) -> &StreamTap {
+        self.tap.get_or_init(|| Box::new(new()))
+    }
+
+    #[cold]
+    fn capture_read(&self, targets: &Targets<'_>, moved: IoOutcome) {
+        if let (IoOutcome::Bytes(n), Some(tap)) = (moved, self.tap.get()) {
+            tap.pass(false, n, targets, &self.socket);
+        }
+    }
+
+    #[cold]
+    fn capture_written(&self, sources: &Sources<'_>, moved: IoOutcome) {
+        if let (IoOutcome::Bytes(n), Some(tap)) = (moved, self.tap.get()) {
+            tap.pass(true, n, sources, &self.socket);
+        }
+    }
+
     /// Reads into a local buffer, whether or not a stream is attached.
     pub(super) fn read_local(&self, bytes: &mut [u8]) -> IoOutcome {
+        let moved = self.move_in(bytes);
+        if capture::is_attached()
+            && let (IoOutcome::Bytes(n), Some(tap)) = (moved, self.tap.get())
+        {
+            tap.pass(false, n, &&bytes[..n], &self.socket);
+        }
+        moved
+    }
+
+    fn move_in(&self, bytes: &mut [u8]) -> IoOutcome {
         let Some(tls) = &self.tls else {
             return self.count_read(sys::read_into(self.reader(), bytes));
         };
@@ -153,6 +186,16 @@ impl Transport {
 
     /// Writes from a local buffer, whether or not a stream is attached.
     pub(super) fn write_local(&self, bytes: &[u8]) -> IoOutcome {
+        let moved = self.move_out(bytes);
+        if capture::is_attached()
+            && let (IoOutcome::Bytes(n), Some(tap)) = (moved, self.tap.get())
+        {
+            tap.pass(true, n, &bytes, &self.socket);
+        }
+        moved
+    }
+
+    fn move_out(&self, bytes: &[u8]) -> IoOutcome {
         let Some(tls) = &self.tls else {
             if let Some(rings) = self.rings.get() {
                 // The last bytes of a stream: the ring may be full, and a peer that has gone away does not empty it.
@@ -238,7 +281,7 @@ impl Transport {
             return end.flatten().unwrap_or(IoOutcome::WouldBlock);
         }
         let mut bytes = [0; BEFORE_RING];
-        let moved = self.read_local(&mut bytes[..len]);
+        let moved = self.move_in(&mut bytes[..len]);
         match moved {
             IoOutcome::Bytes(n) if targets.fill(&bytes[..n]).is_err() => IoOutcome::Fault,
             moved => moved,
@@ -279,31 +322,41 @@ impl Transport {
 
 impl Carrier for &Transport {
     fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
-        match (self.mode.load(Ordering::Acquire), &self.tls) {
+        let moved = match (self.mode.load(Ordering::Acquire), &self.tls) {
             (PLAIN, _) => self.read_plain(targets),
             (RINGS, _) => self.read_rings(targets),
             (TLS, Some(tls)) => tls.lock().read(&self.socket, targets),
             _ => IoOutcome::WouldBlock,
+        };
+        if capture::is_attached() {
+            self.capture_read(targets, moved);
         }
+        moved
     }
 
     fn write(&mut self, sources: &Sources<'_>) -> IoOutcome {
-        match (self.mode.load(Ordering::Acquire), &self.tls) {
+        let moved = match (self.mode.load(Ordering::Acquire), &self.tls) {
             (PLAIN, _) => self.count_written(Carrier::write(&mut self.socket(), sources)),
             (RINGS, _) => self.write_rings(sources),
             (TLS, Some(tls)) => tls.lock().write(&self.socket, sources),
             _ => IoOutcome::WouldBlock,
+        };
+        if capture::is_attached() {
+            self.capture_written(sources, moved);
         }
+        moved
     }
 
     fn undelivered(&self) -> Option<u64> {
         // Both ends of a pair close together. With TLS only what the peer's process sends counts: acknowledgements of TCP can be forged
         // on the way.
-        match self.mode.load(Ordering::Acquire) {
-            PLAIN if self.read_socket.is_none() => Some(self.socket.unacknowledged()),
-            RINGS => self.rings.get()?.unread(),
-            _ => None,
-        }
+        let in_socket = match self.mode.load(Ordering::Acquire) {
+            PLAIN | RINGS if self.read_socket.is_none() => self.socket.unacknowledged(),
+            _ => return None,
+        };
+        // Either may have the last bytes, and the stream may have passed through both.
+        let in_ring = self.rings.get().map_or(0, Rings::unread_in_ring);
+        Some(in_ring.saturating_add(in_socket))
     }
 }
 

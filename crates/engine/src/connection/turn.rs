@@ -24,6 +24,8 @@ const LONG: usize = 32 << 10;
 const POLLED: usize = 256 << 10;
 /// Bytes sent per turn; a polling thread must return well before `lend_time`.
 const WRITES: usize = 1 << 20;
+/// The same where the stream is in shared memory: both processes copy, so that they should alternate while the bytes are in their caches.
+const RING_WRITES: usize = 256 << 10;
 /// Buffer for bytes that are not placed directly: several of the longest frames.
 const SCRATCH: usize = 256 << 10;
 /// Polls between two attempts to write to a full socket.
@@ -196,8 +198,10 @@ impl Connection {
     }
 
     fn transmit_bound(&self, bound: &Bound, acks: Acks, out: &mut Outbox) {
+        let in_rings = self.transport.rings().is_some();
+        let most = if in_rings { RING_WRITES } else { WRITES };
         loop {
-            let (mut carrier, now) = (BudgetedTransport::new(&self.transport, WRITES), sys::now());
+            let (mut carrier, now) = (BudgetedTransport::new(&self.transport, most), sys::now());
             let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
             let Some((sending, outlook)) = sent else {
                 return;

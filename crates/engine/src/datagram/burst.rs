@@ -6,6 +6,7 @@
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use verbena_nic::PacketSender;
 use verbena_nic::ud::SendOutcome;
@@ -13,6 +14,7 @@ use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::roce::{ICRC_LEN, Packet, Path, icrc_of_segment};
 
+use crate::capture::{self, Tap};
 use crate::sys::segments::{MAX_SEGMENTS, MAX_SEGMENTS_LEN};
 use crate::sys::{self, DatagramSocket, SegmentsOutcome};
 
@@ -60,6 +62,7 @@ pub(super) struct BurstSender {
     pending: Mutex<VecDeque<Pending>>,
     /// Buffers of earlier bursts.
     buffers: Mutex<Vec<Vec<u8>>>,
+    tap: Arc<Tap>,
 }
 
 /// A burst, or the rest of one, that found no room.
@@ -91,11 +94,34 @@ impl Default for BurstSender {
             full: AtomicBool::new(false),
             pending: Mutex::default(),
             buffers: Mutex::default(),
+            tap: Arc::default(),
         }
     }
 }
 
 impl BurstSender {
+    /// Packets that are sent can be captured by this tap.
+    pub(super) fn with_tap(tap: &Arc<Tap>) -> BurstSender {
+        BurstSender {
+            tap: tap.clone(),
+            ..BurstSender::default()
+        }
+    }
+
+    #[cold]
+    fn capture(&self, path: Path, packets: &Packets, range: core::ops::Range<usize>) {
+        let ends = (
+            SocketAddr::new(path.src, path.src_port),
+            SocketAddr::new(path.dst, path.dst_port),
+        );
+        for number in range {
+            // There are at most 64.
+            let identification = if packets.is_single { 0 } else { number as u16 };
+            let bytes = &packets.buffer[packets.range(number)];
+            self.tap.put_packet(true, ends, identification, bytes);
+        }
+    }
+
     /// Bursts wait for room in the socket.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
@@ -143,7 +169,12 @@ impl BurstSender {
     ) -> SendOutcome {
         if packets.count > 1 && !packets.is_single && self.segments.load(Ordering::Relaxed) {
             match socket.send_segments(&packets.buffer, packets.segment, to) {
-                Ok(SegmentsOutcome::Sent) => return SendOutcome::Sent,
+                Ok(SegmentsOutcome::Sent) => {
+                    if capture::is_attached() {
+                        self.capture(path, packets, 0..packets.count);
+                    }
+                    return SendOutcome::Sent;
+                }
                 Ok(SegmentsOutcome::Full) => return SendOutcome::Full,
                 // No route, a firewall: the loss of packets is no error.
                 Err(_) => return SendOutcome::Lost,
@@ -170,7 +201,11 @@ impl BurstSender {
         let mut outcome = SendOutcome::Sent;
         while packets.sent < packets.count {
             match socket.send(&packets.buffer[packets.range(packets.sent)], to) {
-                Ok(true) => {}
+                Ok(true) => {
+                    if capture::is_attached() {
+                        self.capture(path, packets, packets.sent..packets.sent + 1);
+                    }
+                }
                 Ok(false) => return SendOutcome::Full,
                 Err(_) => outcome = SendOutcome::Lost,
             }

@@ -16,7 +16,7 @@ use verbena_wire::roce::Packet;
 /// the port.
 pub(crate) trait PacketHandler: Send + Sync {
     /// A packet of `from` that arrived at `local`, with a valid ICRC; no datagram, except for queue pair 1. It may come from any host that
-    /// the access lists admit.
+    /// the access lists admit, and for queue pair 1 from any host.
     fn handle_packet(
         &self,
         from: SocketAddr,

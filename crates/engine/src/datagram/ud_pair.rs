@@ -16,7 +16,9 @@ use verbena_wire::number::Qpn;
 use crate::core::Core;
 use crate::datagram::ud_demux::UdMember;
 use crate::error::Error;
+use crate::lifecycle::Gate;
 use crate::poll::queue::{CompletionQueue, Queue};
+use crate::sys;
 
 /// Attributes of a datagram queue pair.
 #[derive(Debug, Clone, Copy)]
@@ -169,11 +171,12 @@ impl UdPair {
 
     /// Posts datagrams that are sent together. On error: how many were posted before the one that failed, and its error.
     pub fn post_sends(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostSendError> {
-        self.check()
-            .map_err(|source| PostSendError { posted: 0, source })?;
+        let gate = self.check();
+        let faulty = gate.map_err(|source| PostSendError { posted: 0, source })? == Gate::Faults;
         let mut out = Outbox::new();
         let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
-            let posted = self.member.qp.queue_send(wr, &mut out);
+            let refused = if faulty { self.refuse_send() } else { Ok(()) };
+            let posted = refused.and_then(|()| self.member.qp.queue_send(wr, &mut out));
             posted
                 .err()
                 .map(|source| PostSendError { posted: at, source })
@@ -223,8 +226,18 @@ impl UdPair {
         udp_port.is_some()
     }
 
-    fn check(&self) -> Result<(), PostError> {
+    fn check(&self) -> Result<Gate, PostError> {
         self.core.check_posts().map_err(PostError::State)
+    }
+
+    /// Whether a fault refuses a datagram; no other fault happens to one.
+    #[cold]
+    fn refuse_send(&self) -> Result<(), PostError> {
+        let number = self.member.qp.qpn().get();
+        let found = self.core.faults.on_send((number, number), sys::now());
+        found
+            .refuse
+            .map_or(Ok(()), |errno| Err(PostError::Injected(errno)))
     }
 }
 

@@ -19,6 +19,7 @@ use verbena_wire::roce::{
     Bth, DEFAULT_PKEY, ICRC_LEN, IcrcChecker, MadHeader, Packet, Path, Reth, icrc_over_socket,
 };
 
+use crate::capture;
 use crate::core::Core;
 use crate::datagram::burst::{Burst, BurstSender};
 use crate::datagram::packet_handover::Claim;
@@ -127,7 +128,7 @@ impl UdpPort {
             addr: at,
             kind,
             reader: Mutex::default(),
-            bursts: BurstSender::default(),
+            bursts: BurstSender::with_tap(&core.tap),
             borrowers: AtomicUsize::new(0),
             state: Mutex::default(),
         }))
@@ -272,11 +273,18 @@ impl UdpPort {
     ) -> Result<(), Option<DropReason>> {
         let source = arrival.from.ip();
         if *admitted != Some(source) {
-            if !self.core.security.access.admits(source) {
-                // They count it.
-                return Ok(());
+            match self.core.security.access.refused_by(source) {
+                None => *admitted = Some(source),
+                // Messages of the connection manager may be for another process, too, which is found below.
+                Some(_) if self.is_for_manager(arrival) => {}
+                Some(by) => {
+                    // Another process of this user may admit it.
+                    if !self.hand_over(arrival) {
+                        self.core.security.access.refuse(source, by);
+                    }
+                    return Ok(());
+                }
             }
-            *admitted = Some(source);
         }
         if arrival.truncated {
             return Err(Some(DropReason::Oversized));
@@ -309,6 +317,12 @@ impl UdpPort {
         run.packets.clear();
     }
 
+    /// A packet for queue pair 1, whose handler knows the process that it is for.
+    fn is_for_manager(&self, arrival: &Arrival<'_>) -> bool {
+        let is_qp1 = |bth: Bth| bth.dest_qpn.get() == MadHeader::QPN;
+        self.kind == PortKind::Roce && Bth::parse(arrival.bytes).is_ok_and(is_qp1)
+    }
+
     /// Hands a packet that is for no queue pair of this engine to the process that has its number; false if there is none.
     fn hand_over(&self, arrival: &Arrival<'_>) -> bool {
         let Ok(Bth { dest_qpn, .. }) = Bth::parse(arrival.bytes) else {
@@ -335,33 +349,41 @@ impl UdpPort {
         }
     }
 
+    #[cold]
+    fn capture_arrival(&self, arrival: &Arrival<'_>) {
+        let ends = (self.addr, arrival.from);
+        let (number, bytes) = (arrival.number, arrival.bytes);
+        self.core.tap.put_packet(false, ends, number, bytes);
+    }
+
     /// Delivers a datagram to the queue pairs it is for.
     fn dispatch_datagram(
         &self,
         arrival: &Arrival<'_>,
         out: &mut Outbox,
     ) -> Result<(), Option<DropReason>> {
-        match self.kind {
+        let found = match self.kind {
             PortKind::Private => {
                 let datagram = self.parse_datagram(arrival)?;
                 let ours = port_and_index(datagram.dest_qpn()).0 == self.addr.port();
-                let found = ours && self.core.routes.ud_demux.deliver(&datagram, out);
-                // A queue pair counts its own drops.
-                if found { Ok(()) } else { Err(None) }
+                ours && self.core.routes.ud_demux.deliver(&datagram, out)
             }
             PortKind::Group(group) => {
                 let datagram = self.parse_datagram(arrival)?;
                 let own = self.core.local_addresses.all().unwrap_or_default();
                 let members = &self.core.routes.ud_demux;
-                let found = members.deliver_all(group, own, &datagram, out);
-                if found { Ok(()) } else { Err(None) }
+                members.deliver_all(group, own, &datagram, out)
             }
             PortKind::Roce => {
                 let datagram = self.parse_datagram(arrival)?;
-                let found = self.core.routes.ud_demux.deliver(&datagram, out);
-                if found { Ok(()) } else { Err(None) }
+                self.core.routes.ud_demux.deliver(&datagram, out)
             }
+        };
+        if found && capture::is_attached() {
+            self.capture_arrival(arrival);
         }
+        // A queue pair counts its own drops.
+        if found { Ok(()) } else { Err(None) }
     }
 
     /// Delivers a packet that arrived at port 4791, or adds it to the run if it is for a connection.
@@ -383,6 +405,9 @@ impl UdpPort {
         }
         let found = handlers.find(&self.core.routes.roce_demux, bth.dest_qpn);
         let at = found.ok_or(None)?;
+        if capture::is_attached() {
+            self.capture_arrival(arrival);
+        }
         let packet = self.parse_packet(arrival, icrcs)?;
         let of = Some((arrival.from, at));
         if run.of != of || run.packets.is_full() {
@@ -449,7 +474,12 @@ impl UdpPort {
         let icrc = icrc_over_socket(path, packet);
         packet.extend_from_slice(&icrc);
         match self.socket.send(packet, to) {
-            Ok(true) => SendOutcome::Sent,
+            Ok(true) => {
+                if capture::is_attached() {
+                    self.core.tap.put_packet(true, (self.addr, to), 0, packet);
+                }
+                SendOutcome::Sent
+            }
             Ok(false) => SendOutcome::Full,
             // No route, no such host, a firewall: the loss of an unreliable datagram is no error.
             Err(_) => SendOutcome::Lost,

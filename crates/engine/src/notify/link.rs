@@ -40,7 +40,7 @@ impl LinkWatch {
         let shard = core.shards.pick()?;
         let socket = LinkSocket::open()?;
         // Queried after the socket is open: a later change is reported.
-        let up = core.is_link_up()?;
+        let up = core.is_interface_up()?;
         let watch = Arc::new(LinkWatch {
             core: Arc::downgrade(core),
             shard: shard.clone(),
@@ -62,7 +62,7 @@ impl LinkWatch {
             return;
         };
         // If it cannot be queried, the next change is as good.
-        if let Ok(up) = core.is_link_up()
+        if let Ok(up) = core.is_interface_up()
             && self.up.swap(up, Ordering::Relaxed) != up
         {
             let cause = Cause::Link { port: PORT, up };
@@ -87,8 +87,13 @@ impl ShardTask for LinkWatch {
 }
 
 impl Core {
-    /// Whether an interface that has one of the adapter's addresses is up and has a carrier.
+    /// Whether an interface that has one of the adapter's addresses is up and has a carrier, and no fault takes the port down.
     pub(crate) fn is_link_up(&self) -> Result<bool, Error> {
+        Ok(!self.faults.is_port_down(sys::now()) && self.is_interface_up()?)
+    }
+
+    /// Whether an interface that has one of the adapter's addresses is up and has a carrier.
+    fn is_interface_up(&self) -> Result<bool, Error> {
         Ok(sys::is_link_up(self.local_addresses.all()?)?)
     }
 }

@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::datagram::udp_port::{PortKind, UdpPort};
 use crate::error::Error;
 use crate::sys::segments::MAX_STEERED;
-use crate::sys::{self, PortPair};
+use crate::sys::{self, BoundPort, DatagramSocket, PortPair};
 
 /// Queue pairs of one port.
 const QPS_PER_PORT: usize = 256;
@@ -39,6 +39,7 @@ struct QpnPort {
     acceptors: Vec<Arc<Acceptor>>,
     /// The UDP sockets of the port, at each address; not served before a datagram queue pair needs them.
     udp_ports: Arc<[Arc<UdpPort>]>,
+    _reserved: Vec<DatagramSocket>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +116,16 @@ impl QpnPort {
         let residue = core.roce_ports.steered_residue(core);
         let preferred = |port: u16| residue.is_none_or(|residue| port % MAX_STEERED == residue);
         let addresses = core.local_addresses.all()?;
-        let (number, pairs) =
-            PortPair::bind_range(addresses, config.ports.clone(), random, preferred)?;
+        // By a loopback address all processes of the host are reached: a claim there names one of them (`Claim::Port`).
+        let shared = match config.uses_roce() {
+            true => core.local_addresses.loopback()?,
+            false => &[],
+        };
+        let BoundPort {
+            number,
+            pairs,
+            reserved,
+        } = PortPair::bind_range(addresses, shared, config.ports.clone(), random, preferred)?;
         let (mut acceptors, mut udp_ports) = (Vec::new(), Vec::new());
         let opened = pairs.into_iter().try_for_each(|PortPair { tcp, udp }| {
             acceptors.push(Acceptor::for_oob(core, tcp)?);
@@ -135,6 +144,7 @@ impl QpnPort {
             next: (random >> 32) as u8,
             acceptors,
             udp_ports: udp_ports.into(),
+            _reserved: reserved,
         })
     }
 

@@ -1,6 +1,6 @@
 //! When a shard polls instead of sleeping: while requests keep arriving in quick succession, waking up would take longer than serving one.
-//! A shard polls for a short time behind each request, no more shards of the process do so than there are processors to spare, and one that
-//! loses its processor to others sleeps as before (`preemption.rs`).
+//! A shard polls for a short time behind each request. No more shards of the process do so than there are processors to spare, none does while the
+//! machine has more runnable threads than processors, and one that loses its processor to others sleeps as before (`preemption.rs`).
 
 use core::time::Duration;
 
@@ -12,6 +12,9 @@ use crate::sys;
 
 /// Requests in quick succession before a shard polls for the next one.
 const REQUESTS_TO_START: u32 = 3;
+
+/// How long the number of runnable threads is taken for the same: reading it takes some microseconds.
+const LOAD_CHECK: Duration = Duration::from_millis(10);
 
 /// Shards of this process that poll.
 static POLLING: AtomicUsize = AtomicUsize::new(0);
@@ -29,6 +32,10 @@ pub(super) struct BusyPoll {
     last: Time,
     /// Requests in quick succession.
     streak: u32,
+    /// When the runnable threads of the machine were counted last.
+    load_checked: Time,
+    /// Whether there were more of them than processors.
+    is_overloaded: bool,
 }
 
 /// A shard polls as long as this exists.
@@ -48,6 +55,8 @@ impl BusyPoll {
             spare: sys::parallelism().saturating_sub(1),
             last: Time::ZERO,
             streak: 0,
+            load_checked: Time::ZERO,
+            is_overloaded: false,
         }
     }
 
@@ -66,7 +75,16 @@ impl BusyPoll {
         }
         if is_request {
             self.note_request(now);
+            if self.streak >= REQUESTS_TO_START && now.since(self.load_checked) >= LOAD_CHECK {
+                self.load_checked = now;
+                self.note_load(sys::runnable_threads(), sys::online_processors());
+            }
         }
+    }
+
+    /// The threads that run or could run now, this one included, and the processors for them; unknown threads are taken for few.
+    fn note_load(&mut self, runnable: Option<usize>, processors: usize) {
+        self.is_overloaded = runnable.is_some_and(|threads| threads > processors);
     }
 
     fn note_request(&mut self, now: Time) {
@@ -81,7 +99,7 @@ impl BusyPoll {
 
     /// The shard has nothing to do: whether it polls for the next request.
     pub(super) fn begin(&self) -> Option<Polling> {
-        if self.limit.is_zero() || self.streak < REQUESTS_TO_START {
+        if self.limit.is_zero() || self.streak < REQUESTS_TO_START || self.is_overloaded {
             return None;
         }
         let others = self.polling.fetch_add(1, Ordering::Relaxed);
@@ -138,6 +156,19 @@ mod tests {
 
         one.note_request(at(1200));
         assert!(one.begin().is_none(), "requests are rare again");
+        let mut crowded = BusyPoll {
+            streak: 100,
+            ..shard()
+        };
+        for (runnable, polls) in [
+            (None, true),
+            (Some(2), true),
+            (Some(3), false),
+            (Some(1), true),
+        ] {
+            crowded.note_load(runnable, 2);
+            assert_eq!(crowded.begin().is_some(), polls, "{runnable:?}");
+        }
         let never = BusyPoll {
             limit: Duration::ZERO,
             streak: 100,

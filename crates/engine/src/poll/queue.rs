@@ -130,14 +130,28 @@ impl CompletionQueue {
         core.notification.cq_notifications.add(cq.number(), target);
         // The monitor opens with the first completion queue: without one there are no events to watch.
         if core.config.monitor {
-            let described = Arc::downgrade(core);
+            let (described, captured) = (Arc::downgrade(core), Arc::downgrade(core));
+            let controlled = Arc::downgrade(core);
+            let join_all = move || {
+                let all = captured.upgrade().map(|core| core.routes.connections());
+                for connection in all.iter().flatten() {
+                    connection.join_capture();
+                }
+            };
             let watched = Watched {
                 describe: Arc::new(move || Some(described.upgrade()?.describe())),
+                tap: core.tap.clone(),
+                join_all: Arc::new(join_all),
                 notification: Arc::downgrade(&core.notification),
                 security: Arc::downgrade(&core.security),
+                control_faults: Arc::new(move |request| {
+                    let core = controlled.upgrade().ok_or("the adapter is closed")?;
+                    core.control_faults(request)
+                }),
             };
             let opened = &core.notification.monitor_opened;
-            monitor::open_once(opened, watched, group.shard());
+            let wait = core.config.capture_wait;
+            monitor::open_once(opened, watched, group.shard(), wait);
         }
         Ok(CompletionQueue(Arc::new(Queue {
             core: core.clone(),

@@ -496,6 +496,9 @@ impl PacketHandler for RoceCm {
                 return;
             }
         }
+        if !core.security.access.admits(from.ip()) {
+            return;
+        }
         self.handle_message(&core, (from.ip(), local), transaction, &message, now);
     }
 

@@ -23,6 +23,7 @@ use crate::datagram::burst::Burst;
 use crate::datagram::roce_demux::PacketHandler;
 use crate::datagram::udp_port::UdpPort;
 use crate::error::Error;
+use crate::notify::failure_log;
 use crate::poll::group::Group;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::roce::keep_alive::{KeepAlive, Verdict};
@@ -146,6 +147,8 @@ impl RoceConnection {
         let handler: Weak<dyn PacketHandler> = self.this.clone();
         self.core.routes.roce_demux.add(self.qpn, handler);
         self.core.routes.add_roce(self.qp.number(), self);
+        let numbers = (self.qp.number(), self.qp.init().wc_qpn);
+        failure_log::connected(&self.core, numbers, self.peer, "roce");
         self.group.add_udp_port(&self.port);
         let keep_alive = self.keep_alive.as_ref();
         self.set_timer(keep_alive.map(|keep_alive| keep_alive.first_check(sys::now())));
@@ -176,6 +179,7 @@ impl RoceConnection {
             self.core.routes.roce_demux.remove(self.qpn);
         }
         self.core.routes.remove_roce(self.qp.number(), self);
+        failure_log::disconnected(&self.core, self.qp.number());
         self.group.udp_ports.leave(&self.port);
         self.shard.forget(self.token);
     }

@@ -596,3 +596,23 @@ fn a_full_backlog_is_waited_for() {
         assert!(own.outcome().is_ok() && peer.outcome().is_ok());
     }
 }
+
+#[test]
+fn rings_of_many_connections_are_small() {
+    let same_host = SameHost::with_limits(LIMITS);
+    let mut permits = Vec::new();
+    for (connections, setting, size) in [
+        (1, 1 << 20, 1 << 20),
+        (LARGE_RINGS, 1 << 20, 1 << 20),
+        (LARGE_RINGS + 1, 1 << 20, 256 << 10),
+        (LARGE_RINGS + 1, 100 << 10, SMALL_RING),
+        (LARGE_RINGS + 1, 5000, 8192),
+    ] {
+        while permits.len() < connections as usize {
+            permits.push(same_host.permit(connections).unwrap());
+        }
+        assert_eq!(same_host.ring_size(setting), size, "{connections}");
+    }
+    permits.clear();
+    assert_eq!(same_host.ring_size(1 << 20), 1 << 20);
+}

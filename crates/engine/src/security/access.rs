@@ -120,20 +120,27 @@ impl AccessList {
     /// Whether this source may reach the adapter. If not, the refusal is counted and reported.
     #[inline]
     pub fn admits(&self, source: IpAddr) -> bool {
-        (self.allow.is_empty() && self.deny.is_empty()) || self.check_lists(source)
+        let refused = self.refused_by(source);
+        if let Some(by) = refused {
+            self.refuse(source, by);
+        }
+        refused.is_none()
     }
 
-    fn check_lists(&self, source: IpAddr) -> bool {
+    /// The list that refuses this source, if one does. It is neither counted nor reported.
+    #[inline]
+    pub(crate) fn refused_by(&self, source: IpAddr) -> Option<RefusedBy> {
+        if self.allow.is_empty() && self.deny.is_empty() {
+            return None;
+        }
         let source = source.to_canonical();
-        let by = if self.deny.contains(source) {
-            RefusedBy::Deny
+        if self.deny.contains(source) {
+            Some(RefusedBy::Deny)
         } else if self.allow.is_empty() || self.allow.contains(source) {
-            return true;
+            None
         } else {
-            RefusedBy::Allow
-        };
-        self.refuse(source, by);
-        false
+            Some(RefusedBy::Allow)
+        }
     }
 
     /// Counts a refusal of this source and reports it when due.

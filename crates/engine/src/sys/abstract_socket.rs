@@ -1,5 +1,5 @@
 //! A Unix listener with an abstract name, which has no file and is free again when its owner is gone.
-//! Sending never blocks, and the user of a client is the one that the kernel reports (SO_PEERCRED). Nothing is read from clients.
+//! Sending never blocks, and the user of a client is the one that the kernel reports (SO_PEERCRED). Receiving never blocks, either.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -67,6 +67,18 @@ impl AbstractClient {
         let got = &mut got[..(request.len() + 1).min(64)];
         let read = net::recv(&self.fd, &mut *got, RecvFlags::DONTWAIT);
         read.is_ok_and(|(n, _)| got.get(..n) == Some(request))
+    }
+
+    /// Receives bytes; 0 of them if the client has closed its sending direction, `None` if none are there.
+    pub fn receive(&self, into: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            match net::recv(&self.fd, &mut *into, RecvFlags::DONTWAIT) {
+                Ok((n, _)) => return Ok(Some(n)),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::new("recv", errno)),
+            }
+        }
     }
 
     /// Sends all of this short line or nothing; false if there is no room.

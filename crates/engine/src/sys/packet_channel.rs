@@ -43,11 +43,20 @@ impl PacketListener {
 
     /// The next client of this user; none if none is pending. Clients of other users are disconnected.
     pub fn accept(&self) -> Result<Option<PacketChannel>> {
+        self.accept_if(|peer| peer.check_user().is_ok())
+    }
+
+    /// The same, but the superuser is a client, too.
+    pub fn accept_user_or_root(&self) -> Result<Option<PacketChannel>> {
+        self.accept_if(|peer| peer.user == 0 || peer.check_user().is_ok())
+    }
+
+    fn accept_if(&self, admits: impl Fn(PeerCredentials) -> bool) -> Result<Option<PacketChannel>> {
         loop {
             match net::accept_with(&self.fd, FLAGS) {
                 Ok(fd) => {
                     let channel = PacketChannel { fd: fd.into() };
-                    if channel.check_peer().is_ok() {
+                    if PeerCredentials::of(&channel.fd).is_ok_and(&admits) {
                         return Ok(Some(channel));
                     }
                 }
@@ -77,13 +86,23 @@ impl PacketChannel {
         PacketChannel::connect_to(&abstract_name(name)?)
     }
 
+    /// The same, but the listener may be another user's: the caller checks the process.
+    pub fn connect_to_any(name: &str) -> Result<PacketChannel> {
+        PacketChannel::connect_unchecked(&abstract_name(name)?)
+    }
+
     /// Connects to the listener at this address.
     pub(super) fn connect_to(address: &SocketAddrUnix) -> Result<PacketChannel> {
+        let channel = PacketChannel::connect_unchecked(address)?;
+        channel.check_peer()?;
+        Ok(channel)
+    }
+
+    fn connect_unchecked(address: &SocketAddrUnix) -> Result<PacketChannel> {
         let channel = PacketChannel {
             fd: socket()?.into(),
         };
         retry_on_intr(|| net::connect(&channel.fd, address)).map_err(Error::of("connect"))?;
-        channel.check_peer()?;
         Ok(channel)
     }
 

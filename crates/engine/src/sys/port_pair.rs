@@ -18,6 +18,17 @@ pub struct PortPair {
     pub udp: DatagramSocket,
 }
 
+/// One port, bound at several addresses.
+#[derive(Debug)]
+pub struct BoundPort {
+    /// Its number.
+    pub number: u16,
+    /// At each address.
+    pub pairs: Vec<PortPair>,
+    /// They keep the number from other programs at the shared addresses; nothing reads them.
+    pub reserved: Vec<DatagramSocket>,
+}
+
 impl PortPair {
     /// Binds both sockets to `port` at `ip`.
     pub fn bind(ip: IpAddr, port: u16) -> Result<PortPair> {
@@ -28,27 +39,44 @@ impl PortPair {
         })
     }
 
-    /// Binds one port of the range at all addresses: returns its number and a pair for each address. The search starts at a
-    /// position chosen by `random`, so that adapters rarely collide and numbers are rarely reused soon. Ports that are `preferred` are
-    /// tried first.
+    /// Binds one port of the range at all addresses. The search starts at a position chosen by `random`, so that adapters rarely collide
+    /// and numbers are rarely reused soon. Ports that are `preferred` are tried first. At the addresses of `shared` the UDP port is only
+    /// kept from others, as far as the host has them.
     pub fn bind_range(
         addresses: &[IpAddr],
+        shared: &[IpAddr],
         ports: RangeInclusive<u16>,
         random: u64,
         preferred: impl Fn(u16) -> bool,
-    ) -> Result<(u16, Vec<PortPair>)> {
+    ) -> Result<BoundPort> {
         let start = (random % (ports.len() as u64).max(1)) as usize;
         let all = ports.clone().skip(start).chain(ports.take(start));
         let first = all.clone().filter(|port| preferred(*port));
         for port in first.chain(all.filter(|port| !preferred(*port))) {
-            let all = addresses.iter().map(|&ip| PortPair::bind(ip, port));
-            match all.collect::<Result<Vec<PortPair>>>() {
-                Ok(pairs) => return Ok((port, pairs)),
+            match PortPair::bind_all(addresses, shared, port) {
                 Err(error) if error.is_in_use() => {}
-                Err(error) => return Err(error),
+                other => return other,
             }
         }
         Err(Error::new("bind", Errno::ADDRINUSE))
+    }
+
+    fn bind_all(addresses: &[IpAddr], shared: &[IpAddr], number: u16) -> Result<BoundPort> {
+        let pairs = addresses.iter().map(|&ip| PortPair::bind(ip, number));
+        let pairs = pairs.collect::<Result<_>>()?;
+        let reserved = shared.iter().filter_map(|&ip| {
+            let bound = DatagramSocket::bind(SocketAddr::new(ip, number));
+            // A host may have no IPv6.
+            match bound {
+                Err(error) if !error.is_in_use() => None,
+                bound => Some(bound),
+            }
+        });
+        Ok(BoundPort {
+            number,
+            pairs,
+            reserved: reserved.collect::<Result<_>>()?,
+        })
     }
 }
 

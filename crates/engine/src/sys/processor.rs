@@ -24,6 +24,24 @@ pub fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// How many processors the machine has, those that this program may not use included.
+pub fn online_processors() -> usize {
+    // SAFETY: takes a number and touches no memory of the program.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(count).unwrap_or(1).max(1)
+}
+
+/// How many threads of the machine run or wait for a processor, if the system tells.
+pub fn runnable_threads() -> Option<usize> {
+    runnable_of(&std::fs::read_to_string("/proc/loadavg").ok()?)
+}
+
+/// The fourth field of `/proc/loadavg` is `runnable/existing`.
+fn runnable_of(loadavg: &str) -> Option<usize> {
+    let (runnable, _) = loadavg.split_whitespace().nth(3)?.split_once('/')?;
+    runnable.parse().ok()
+}
+
 /// The affinity mask of this thread.
 pub fn processors() -> Result<Vec<u16>> {
     // SAFETY: `cpu_set_t` is an array of bits, for which zero is valid.
@@ -133,6 +151,14 @@ mod tests {
         assert_eq!(seen.join().unwrap(), [last]);
         assert!(set_affinity(&[u16::MAX]).is_err());
         assert_eq!(processors().unwrap(), all, "the others stay where they are");
+    }
+
+    #[test]
+    fn runnable_threads_are_read_from_loadavg() {
+        assert_eq!(runnable_of("0.52 0.61 0.60 17/812 4711\n"), Some(17));
+        assert_eq!(runnable_of("0.52 0.61 0.60\n"), None);
+        assert!(runnable_threads().is_some_and(|threads| threads > 0));
+        assert!(online_processors() >= parallelism());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rustix::net::{self, AddressFamily, Shutdown, SocketType, sockopt};
 
 use super::fd::{FLAGS, Fd};
 use super::path::path_digest;
-use super::{Error, Result};
+use super::{Error, Result, TcpNumbers};
 
 /// TCP states, as in `tcpi_state`.
 const SYN_SENT: u8 = 2;
@@ -317,6 +317,18 @@ impl Socket {
         } else {
             0
         }
+    }
+
+    /// What its TCP has counted; none if it is not TCP.
+    pub fn numbers(&self) -> Option<TcpNumbers> {
+        let info = self.info()?;
+        let heard = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
+        Some(TcpNumbers {
+            retransmitted: info.tcpi_total_retrans,
+            window: info.tcpi_snd_wnd,
+            window_limited: Duration::from_micros(info.tcpi_rwnd_limited),
+            heard: Duration::from_millis(heard.into()),
+        })
     }
 
     /// TCP_INFO of the connection; none if it is not TCP.

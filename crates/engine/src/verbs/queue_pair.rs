@@ -3,7 +3,10 @@
 //! only: `connect`, `expect`, or accepting an [`Incoming`](crate::Incoming).
 
 mod attr;
+mod diagnosis;
 mod fallback;
+mod faulty;
+mod link;
 mod migration;
 mod migration_state;
 mod oob;
@@ -32,6 +35,7 @@ use crate::config::Wire;
 use crate::connection::{Connection, Options, Slot};
 use crate::core::Core;
 use crate::error::Error;
+use crate::lifecycle::Gate;
 use crate::poll::queue::{CompletionQueue, Queue};
 use crate::roce::cm::RoceCm;
 use crate::sys;
@@ -345,7 +349,12 @@ impl QueuePair {
 
     /// Posts one request; it is transmitted at once if possible.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.check()?;
+        if self.check()? == Gate::Faults {
+            let one = core::slice::from_ref(wr);
+            return self
+                .post_faulty_sends(None, one)
+                .map_err(|error| error.source);
+        }
         self.qp.queue_send(wr)?;
         self.kick();
         Ok(())
@@ -353,8 +362,10 @@ impl QueuePair {
 
     /// Posts requests that are transmitted together. On error: how many were posted before the one that failed, and its error.
     pub fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), PostSendError> {
-        self.check()
-            .map_err(|source| PostSendError { posted: 0, source })?;
+        let gate = self.check();
+        if gate.map_err(|source| PostSendError { posted: 0, source })? == Gate::Faults {
+            return self.post_faulty_sends(None, wrs);
+        }
         let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
             self.qp
                 .queue_send(wr)
@@ -367,8 +378,10 @@ impl QueuePair {
 
     /// The same for an XRC initiator: the requests are for the peer's shared receive queue with this number.
     pub fn post_sends_to(&self, srqn: Srqn, wrs: &[SendWr<'_>]) -> Result<(), PostSendError> {
-        self.check()
-            .map_err(|source| PostSendError { posted: 0, source })?;
+        let gate = self.check();
+        if gate.map_err(|source| PostSendError { posted: 0, source })? == Gate::Faults {
+            return self.post_faulty_sends(Some(srqn), wrs);
+        }
         let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
             let posted = self.qp.queue_send_to(srqn, wr);
             posted
@@ -381,7 +394,9 @@ impl QueuePair {
 
     /// Posts a receive.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
-        self.check()?;
+        if self.check()? == Gate::Faults {
+            return self.post_faulty_receive(wr);
+        }
         if self.qp.queue_receive(wr)? {
             self.act(Qp::ring_doorbell);
         }
@@ -407,6 +422,7 @@ impl QueuePair {
         done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
     ) -> Result<(), Error> {
         self.check_connectable()?;
+        self.core.check_connect_fault(self.numbers())?;
         from.map_or(Ok(()), |ip| self.core.check_owner((ip, 0).into(), Some(to)))?;
         let options = Options {
             source: from,
@@ -476,7 +492,8 @@ impl QueuePair {
         }
     }
 
-    fn check(&self) -> Result<(), PostError> {
+    #[inline]
+    fn check(&self) -> Result<Gate, PostError> {
         self.core.check_posts().map_err(PostError::State)
     }
 

@@ -12,6 +12,7 @@ use verbena_wire::Srqn;
 use crate::core::Core;
 use crate::error::Error;
 use crate::poll::queue::CompletionQueue;
+use crate::sys;
 use crate::verbs::queue_pair::XrcDomain;
 
 /// What a shared receive queue of an XRC domain needs as long as it lives.
@@ -102,21 +103,32 @@ impl SharedReceiveQueue {
             });
         }
         let mut out = Outbox::new();
-        let refused = wrs
-            .iter()
-            .enumerate()
-            .find_map(|(at, wr)| match self.srq.post(wr) {
+        let refused = wrs.iter().enumerate().find_map(|(posted, wr)| {
+            if let Some(errno) = self.refusal_by_fault() {
+                let source = PostError::Injected(errno);
+                return Some(PostRecvError { posted, source });
+            }
+            match self.srq.post(wr) {
                 Ok(woken) => {
                     woken.into_iter().for_each(|qp| out.wake(qp));
                     None
                 }
                 Err(error) => Some(PostRecvError {
-                    posted: at,
+                    posted,
                     source: error.into(),
                 }),
-            });
+            }
+        });
         self.core.deliver(&mut out);
         refused.map_or(Ok(()), Err)
+    }
+
+    /// The error number with which a fault refuses a receive; no other fault happens to one of a shared queue.
+    fn refusal_by_fault(&self) -> Option<i32> {
+        if !self.core.lifecycle.has_faults() {
+            return None;
+        }
+        self.core.faults.on_receive(None, sys::now()).refuse
     }
 
     /// Raises an event once when fewer receives than this remain; 0 disarms it.

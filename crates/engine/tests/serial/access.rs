@@ -189,6 +189,34 @@ fn roce_requests_of_refused_sources_are_dropped() {
 }
 
 #[test]
+fn roce_packets_for_other_processes_are_not_refused() {
+    let _alone = serialize_tests();
+    let device: IpAddr = "127.94.5.6".parse().unwrap();
+    let (far, near): (IpAddr, IpAddr) = (ROCE_FAR.parse().unwrap(), ROCE_NEAR.parse().unwrap());
+    // Both share the port, and the kernel gives messages for queue pair 1 to either.
+    let denying = Side::new(&roce_settings("127.94.5.6"));
+    let refused = denying.engine.listen((device, 0).into(), 16).unwrap();
+    let admitting = [("device", "127.94.5.6"), ("wire", "roce")];
+    let admitting = Side::new(&admitting);
+    let listener = admitting.engine.listen((device, 0).into(), 16).unwrap();
+    let at = listener.local_addr().unwrap();
+    for source in [far, near] {
+        let private = cma(source, device, b"");
+        let req = CmMessage::Req(request(0xb, at, &private));
+        Peer::new(source).send(device, 3, req);
+    }
+    for _ in 0..2 {
+        listener.next().unwrap().unwrap();
+    }
+    let private = cma(far, device, b"");
+    let own = CmMessage::Req(request(0xc, refused.local_addr().unwrap(), &private));
+    Peer::new(far).send(device, 3, own);
+    wait_refused(&denying.engine);
+    assert!(refused.try_next().unwrap().is_none());
+    assert_eq!(admitting.engine.access_list().refused(), 0);
+}
+
+#[test]
 fn roce_packets_of_refused_sources_are_dropped() {
     let _alone = serialize_tests();
     let device: IpAddr = "127.94.5.4".parse().unwrap();

@@ -21,7 +21,7 @@ pub enum Verdict<'a> {
     Place(Placement<'a>),
     /// It is placed; the entry is removed when the [`Spend`] is dropped.
     Spends(Placement<'a>, Spend),
-    /// It is placed; the entry is removed when the stream reaches the segment's end, by [`Tpt::expire_reached`].
+    /// It is placed; the entry is removed when the stream reaches the segment's end, by [`Tpt::expire_reached`] or a [`TouchAhead`].
     Ahead(Placement<'a>),
     /// It is not placed.
     Dropped,
@@ -50,6 +50,23 @@ impl Spend {
 impl Drop for Spend {
     fn drop(&mut self) {
         self.tpt.expire(self.stag, self.touch);
+    }
+}
+
+/// The first touch of an entry, by a segment that is placed ahead of a gap of its stream. Dropped, it removes the entry: when the stream
+/// reaches the segment, or when the connection ends before that, since a message has filled a part of it. The caller that drops it must
+/// not hold a grant on the entry.
+#[derive(Debug)]
+#[must_use = "dropping it removes the entry"]
+pub struct TouchAhead {
+    tpt: Arc<Tpt>,
+    stag: Stag,
+    end: Seq,
+}
+
+impl Drop for TouchAhead {
+    fn drop(&mut self) {
+        self.tpt.expire(self.stag, Touch::Ahead(self.end));
     }
 }
 
@@ -99,13 +116,22 @@ impl Tpt {
     }
 
     /// Removes an entry that a segment touched out of order, with its last byte at `end`, if the stream, which expects `next`, has
-    /// reached that byte. True if this call removed it. For streams that place segments out of order (M9); those of this adapter place in order.
+    /// reached that byte. True if this call removed it. For streams that place segments out of order (M9).
     pub fn expire_reached(&self, stag: Stag, end: Seq, next: Seq) -> bool {
         end.is_before(next) && self.expire(stag, Touch::Ahead(end))
     }
 
+    /// What removes the entry that [`touch`](Tpt::touch) has answered with [`Verdict::Ahead`] for a segment with its last byte at `end`; `None`
+    /// if the entry is gone.
+    pub fn touched_ahead(self: &Arc<Self>, stag: Stag, end: Seq) -> Option<TouchAhead> {
+        (self.touched_at(stag)? == end).then(|| TouchAhead {
+            tpt: self.clone(),
+            stag,
+            end,
+        })
+    }
+
     /// The last byte, in its stream, of the message that touched a valid entry out of order (M2).
-    #[cfg(test)]
     pub(crate) fn touched_at(&self, stag: Stag) -> Option<Seq> {
         let grant = self.acquire(stag)?;
         match grant.slot().touch() {

@@ -15,6 +15,7 @@ use verbena_wire::Stag;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, FlushScope, Opcode};
 
 use super::QpInit;
+use super::failure::FailureKind;
 use super::inner::Inner;
 use super::link_state::LinkEvent;
 use super::memory::{Right, access_violation, places};
@@ -112,8 +113,11 @@ impl Inner {
         if size == 0 {
             return Ok(None);
         }
-        let refused = |refusal: Refusal| AnswerError::of(opcode, stag, &refusal);
         let reach = read_access(init, stag, to.get(), size);
+        let refused = |refusal: Refusal| {
+            self.cause.note_refused(&reach);
+            AnswerError::of(opcode, stag, &refusal)
+        };
         let source = init.tpt.gather_remote(&reach).map_err(refused)?;
         if !source.is_one_touch() {
             return Ok(None);
@@ -145,7 +149,10 @@ impl Inner {
             qp: init.number,
             needs,
         };
-        let refused = |refusal: Refusal| AnswerError::of(opcode, request.stag, &refusal);
+        let refused = |refusal: Refusal| {
+            self.cause.note_refused(&reach);
+            AnswerError::of(opcode, request.stag, &refusal)
+        };
         if let AtomicOp::Flush(scope) = request.op {
             flush(init, reach, scope).map_err(refused)?;
             return Ok(Some(0));
@@ -302,7 +309,7 @@ impl Inner {
 
     /// The peer has taken nothing for too long, and its own next request waits for that.
     pub(super) fn responses_overdue(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.cause.get_or_insert_with(|| {
+        self.cause.record(FailureKind::PeerStopped, || {
             "the peer does not receive the responses to its reads, and its next request overwrites what they read".to_owned()
         });
         self.fail_fatal(init, out);

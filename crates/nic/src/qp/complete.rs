@@ -9,6 +9,7 @@ use verbena_wire::ext::Features;
 use verbena_wire::rdmap::Terminate;
 
 use super::QpInit;
+use super::failure::FailureKind;
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent, LinkState};
 use super::send_queue::CompletionPoint;
@@ -55,7 +56,7 @@ impl Inner {
         let needs = self.link.is_gone() && notices && !self.sends.is_empty();
         if needs && !self.state.flushes() && !self.wait_for_lost_peer() {
             // The remaining requests will not be answered.
-            self.fail_peer_lost(init, "the peer is gone", out);
+            self.fail_peer_lost(init, FailureKind::PeerGone, "the peer is gone", out);
         }
     }
 
@@ -197,8 +198,12 @@ impl Inner {
         if self.drop_unauthenticated() {
             return;
         }
-        self.cause
-            .get_or_insert_with(|| format!("the peer violated the protocol: {violation}"));
+        self.cause.record(FailureKind::of_violation(violation), || {
+            format!("the peer violated the protocol: {violation}")
+        });
+        if let Violation::Access { stag, .. } = violation {
+            self.cause.add_access(*stag, &init.tpt);
+        }
         // Requests acknowledged before that, perhaps in the same bytes, have succeeded.
         self.mark_executed(init);
         let status = match violation {
@@ -239,7 +244,9 @@ impl Inner {
             return;
         }
         self.cause
-            .get_or_insert_with(|| format!("the peer sent Terminate: {}", terminate.cause));
+            .record(FailureKind::of_terminate(terminate.cause), || {
+                format!("the peer sent Terminate: {}", terminate.cause)
+            });
         self.mark_executed(init);
         self.sends.end_first_begun(status_of(terminate.cause));
         out.push(Event::QpFatal { qp: init.number });
@@ -247,8 +254,14 @@ impl Inner {
     }
 
     /// The peer is gone with work outstanding.
-    pub(super) fn fail_peer_lost(&mut self, init: &QpInit, why: &str, out: &mut Outbox) {
-        self.cause.get_or_insert_with(|| why.to_owned());
+    pub(super) fn fail_peer_lost(
+        &mut self,
+        init: &QpInit,
+        kind: FailureKind,
+        why: &str,
+        out: &mut Outbox,
+    ) {
+        self.cause.record(kind, || why.to_owned());
         self.mark_executed(init);
         let status = if init.personality == Personality::Roce {
             Status::RetryExcErr
@@ -276,8 +289,11 @@ impl Inner {
         self.fail_deferred(init, out);
     }
 
-    fn fail_deferred(&mut self, init: &QpInit, out: &mut Outbox) {
+    pub(super) fn fail_deferred(&mut self, init: &QpInit, out: &mut Outbox) {
         self.mark_executed(init);
+        if let Some(fault) = self.send_fault() {
+            return self.meet_send_fault(init, fault, out);
+        }
         let Some(at) = self.sends.failing() else {
             return;
         };
@@ -301,8 +317,9 @@ impl Inner {
         let stream = self.wire.stream().filter(|s| s.state().is_open());
         let refused = stream.and_then(|s| s.accounting().requester.given_up());
         if refused.is_some_and(|n| self.sends.is_front_refused(n)) {
-            self.cause
-                .get_or_insert_with(|| "the peer had no receive for too long".to_owned());
+            self.cause.record(FailureKind::RnrExceeded, || {
+                "the peer had no receive for too long".to_owned()
+            });
             self.fail_request(init, 0, Status::RnrRetryExcErr, out);
         }
     }
@@ -335,8 +352,9 @@ impl Inner {
         self.mark_executed(init);
         if let Some(wqe) = self.sends.get(at) {
             let (id, op) = (wqe.id, wqe.wc_op());
-            self.cause
-                .get_or_insert_with(|| format!("request {id} ({op:?}) failed: {status:?}"));
+            self.cause.record(FailureKind::of_status(status), || {
+                format!("request {id} ({op:?}) failed: {status:?}")
+            });
             self.sends.end(at, status);
         }
         self.abort();
@@ -349,8 +367,9 @@ impl Inner {
             return;
         }
         self.mark_executed(init);
-        self.cause
-            .get_or_insert_with(|| "a completion queue overflowed".to_owned());
+        self.cause.record(FailureKind::CqOverflow, || {
+            "a completion queue overflowed".to_owned()
+        });
         self.fail_fatal(init, out);
     }
 }
@@ -380,6 +399,10 @@ impl Inner {
         self.receive.drop_waits();
         // What was acknowledged just before the end counts, however the bytes were split.
         self.mark_executed(init);
+        let (unfinished, failed) = (self.sends.count_unfinished(), self.sends.failed_request());
+        if self.cause.complete(self.now, unfinished, failed) {
+            out.report_failure(init.number);
+        }
         while let Some((wqe, status)) = self.sends.pop_flushed() {
             self.heads.ended(1);
             push_completion(init, &wqe, status, out);
@@ -388,13 +411,19 @@ impl Inner {
     }
 
     pub(super) fn flush_receives(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.heads.show_receives();
         let parts = self.receive.target_parts();
         let init = parts.as_deref().unwrap_or(init);
         if let Some(receive) = self.receive.take_claimed() {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
-        while let Some(receive) = self.heads.next_receive() {
+        self.receive.drop_ahead();
+        while let Some(receive) = self
+            .receive
+            .next_early()
+            .or_else(|| self.heads.next_receive())
+        {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }

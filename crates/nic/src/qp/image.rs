@@ -84,6 +84,11 @@ pub enum MigrateRefusal {
         "it is connected over RoCEv2, which is not moved; disconnect it and connect again at the destination, or use the setting `wire = tcp`"
     )]
     Roce,
+    /// Its stream is put together from segments here.
+    #[error(
+        "its TCP is the adapter's own, which is not moved; disconnect it and connect again at the destination"
+    )]
+    Segments,
     /// Its stream passes through shared memory, which stays.
     #[error(
         "it passes through shared memory, and its peer did not return to TCP within a second; try again, or use the setting `same_host = off`"
@@ -107,6 +112,9 @@ pub enum MigrateRefusal {
         /// Requests that have not completed.
         requests: usize,
     },
+    /// Faults for tests were decided that have not happened yet.
+    #[error("injected faults wait to happen; try again without")]
+    Faults,
     /// V5: it waits for memory that is pending here.
     #[error("it waits for memory whose registration is pending; try again when that is done")]
     Pending,
@@ -363,6 +371,12 @@ impl Inner {
         }
         if init.qp_type.is_xrc() {
             return Err(MigrateRefusal::Xrc);
+        }
+        if self.has_pending_faults() {
+            return Err(MigrateRefusal::Faults);
+        }
+        if self.receive.has_segments() {
+            return Err(MigrateRefusal::Segments);
         }
         let waits = self.receive.blocked().is_some_and(Blocked::for_memory);
         if waits || self.responder.is_waiting() || init.tpt.has_pending() {

@@ -11,7 +11,9 @@ use verbena_stream::{Stream, Time};
 
 use super::QpInit;
 use super::attributes::{Attributes, Authentication};
+use super::failure::FirstCause;
 use super::link_state::LinkState;
+use super::pending_faults::Injected;
 use super::queue::Heads;
 use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, ReceiveState, UNTIMED};
 use super::responder::Responder;
@@ -66,8 +68,11 @@ pub(super) struct Inner {
     /// The latest time that was passed in.
     pub(super) now: Time,
     /// Why the queue pair failed; the first cause.
-    pub(super) cause: Option<String>,
+    pub(super) cause: FirstCause,
     pub(super) counters: Counters,
+    /// Faults for tests. Not moved: a queue pair that has some is not.
+    #[serde(skip)]
+    pub(super) injected: Option<Box<Injected>>,
 }
 
 impl Inner {
@@ -84,13 +89,15 @@ impl Inner {
             receive: ReceiveState::default(),
             responder: Responder::default(),
             now: Time::ZERO,
-            cause: None,
+            cause: FirstCause::default(),
             counters: Counters::default(),
+            injected: None,
         }
     }
 
     /// Resets everything but the counters; posted requests are dropped without a completion.
     pub(super) fn reset(&mut self) {
+        self.heads.show_receives();
         while self.heads.next_send().is_some() {
             self.heads.ended(1);
         }
@@ -152,7 +159,14 @@ impl Inner {
                 // In a state that takes none, the connection that it was posted for has closed gracefully since.
                 wqe.progress = Progress::Done(Status::WrFlushErr);
             }
+            // One place that moves the request: with two it is copied twice more.
+            let progress = wqe.progress;
             self.sends.push(wqe);
+            if let Progress::Injected(fault) = progress {
+                self.begin_send_fault(fault);
+                // In this turn, so that the Terminate is sent with it.
+                self.fail_deferred(init, out);
+            }
         }
         // While `receives_idle` is set, receives stay in their queue until a message needs one.
         if !self.heads.receives_idle() && self.heads.has_receive() {
@@ -214,7 +228,11 @@ impl Inner {
     fn wait_deadline(&self) -> Option<Time> {
         let blocked = self.receive.blocked().map(|b| b.until);
         let waits = self.responder.deadline().into_iter().chain(blocked);
-        waits.chain(self.receive.next_hold_check()).min()
+        let first = waits.chain(self.receive.next_hold_check()).min();
+        match &self.injected {
+            None => first,
+            Some(injected) => first.into_iter().chain(injected.deadline()).min(),
+        }
     }
 
     pub(super) fn handle_timeout(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
@@ -228,6 +246,7 @@ impl Inner {
             Wire::Roce(_) if self.state.flushes() => {}
             Wire::Roce(_) => self.handle_roce_timeout(init, now, out),
         }
+        self.handle_injected_timeout(init, now, out);
         self.check_wait_timeouts(init, now, out);
     }
 

@@ -5,6 +5,7 @@ use verbena_events::event::Outbox;
 use verbena_mem::{Bind, Misuse};
 
 use super::QpInit;
+use super::failure::FailureKind;
 use super::inner::Inner;
 use super::register::{OnFailure, RegisterError, register};
 use super::wait::wait_for_entry;
@@ -92,8 +93,9 @@ impl Inner {
             }
             OnFailure::Anticipatory => {
                 let id = self.sends[at].id;
-                self.cause
-                    .get_or_insert_with(|| format!("request {id} did not register: {why}"));
+                self.cause.record(FailureKind::Registration, || {
+                    format!("request {id} did not register: {why}")
+                });
                 self.fail_request(init, at, Status::MwBindErr, out);
                 true
             }

@@ -10,6 +10,7 @@ use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::QpInit;
 use super::attributes::Authentication;
+use super::failure::FailureKind;
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent};
 use super::wire::Wire;
@@ -34,8 +35,9 @@ impl Inner {
         match next {
             QpState::Err => {
                 self.close_roce_responder();
-                self.cause
-                    .get_or_insert_with(|| "requested by the consumer".to_owned());
+                self.cause.record(FailureKind::Requested, || {
+                    "requested by the consumer".to_owned()
+                });
                 // InfiniBand: the peer is not notified; its requests that need an answer time out.
                 if init.personality == Personality::Iwarp {
                     self.abort();
@@ -57,8 +59,9 @@ impl Inner {
             }
             // RDMAC: a graceful close needs an empty send queue.
             QpState::Closing if !self.sends.is_empty() => {
-                self.cause
-                    .get_or_insert_with(|| "closed with sends outstanding".to_owned());
+                self.cause.record(FailureKind::ClosedBusy, || {
+                    "closed with sends outstanding".to_owned()
+                });
                 self.abort();
                 self.state = QpState::Err;
                 self.flush(init, out);
@@ -68,8 +71,9 @@ impl Inner {
                 self.flush_receives(init, out);
             }
             QpState::Terminate => {
-                self.cause
-                    .get_or_insert_with(|| "requested by the consumer".to_owned());
+                self.cause.record(FailureKind::Requested, || {
+                    "requested by the consumer".to_owned()
+                });
                 self.abort();
                 self.state = QpState::Terminate;
                 self.flush(init, out);
@@ -97,8 +101,9 @@ impl Inner {
         }
         self.close_roce_responder();
         let last = self.take_final_bytes(init);
-        self.cause
-            .get_or_insert_with(|| "the consumer disconnected".to_owned());
+        self.cause.record(FailureKind::Requested, || {
+            "the consumer disconnected".to_owned()
+        });
         self.state = QpState::Err;
         self.flush(init, out);
         self.transmit.end(last.clone());
@@ -166,7 +171,10 @@ impl Inner {
             if self.drop_unauthenticated() {
                 return false;
             }
-            self.cause = Some("the peer cannot prove that it knows the key".to_owned());
+            self.cause.clear();
+            self.cause.record(FailureKind::Mismatch, || {
+                "the peer cannot prove that it knows the key".to_owned()
+            });
             self.fail_fatal(init, out);
             return false;
         }
@@ -174,7 +182,7 @@ impl Inner {
         let (own, peer) = (init.qp_type, caps.qp_type);
         if (own.is_xrc() || peer.is_xrc()) && peer != own.peer() {
             let wanted = own.peer();
-            self.cause.get_or_insert_with(|| {
+            self.cause.record(FailureKind::Mismatch, || {
                 format!("the peer's queue pair is of type {peer}, this one needs {wanted}")
             });
             self.fail_fatal(init, out);
@@ -208,7 +216,7 @@ impl Inner {
             return true;
         };
         let (got, expected) = (psn.get(), expected.get());
-        self.cause.get_or_insert_with(|| {
+        self.cause.record(FailureKind::Mismatch, || {
             format!("the peer sends from number {got}, expected {expected}")
         });
         self.fail_fatal(init, out);
@@ -243,6 +251,7 @@ impl Inner {
             return;
         };
         let cut = stream.handle_eof(self.receive.stage().len()).is_err();
+        self.receive.drop_ahead();
         if reset {
             stream.drop_responses();
             // The peer does not take them any more, and they must not keep the connection from being closed.
@@ -265,7 +274,12 @@ impl Inner {
             }
             Personality::Iwarp => {
                 out.push(Event::QpFatal { qp });
-                self.fail_peer_lost(init, "the peer closed with work outstanding", out);
+                self.fail_peer_lost(
+                    init,
+                    FailureKind::PeerGone,
+                    "the peer closed with work outstanding",
+                    out,
+                );
             }
         }
     }
@@ -282,7 +296,7 @@ impl Inner {
         }
         // RDMAC: Closing ends in Idle, from where another stream may begin.
         if was == QpState::Closing && self.state != was {
-            let (state, cause) = (self.state, self.cause.take());
+            let (state, cause) = (self.state, core::mem::take(&mut self.cause));
             // A receive that was posted just now is for the next stream.
             self.reset_keep_posted();
             (self.state, self.cause) = (state, cause);
@@ -305,7 +319,12 @@ impl Inner {
         if self.link.handle(LinkEvent::PeerDead) == LinkAct::RaiseDisconnected {
             out.push(Event::Disconnected { qp: init.number });
         }
-        self.fail_peer_lost(init, "the peer does not answer", out);
+        self.fail_peer_lost(
+            init,
+            FailureKind::PeerSilent,
+            "the peer does not answer",
+            out,
+        );
     }
 
     fn end_gracefully(&mut self, init: &QpInit, out: &mut Outbox) {

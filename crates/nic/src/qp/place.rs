@@ -9,6 +9,7 @@ use verbena_wire::Stag;
 use verbena_wire::rdmap::Opcode;
 
 use super::QpInit;
+use super::failure::FailureKind;
 use super::inner::Inner;
 use super::memory::{Right, access_violation, places};
 use super::receive_state::{BlockReason, MAX_REFUSALS};
@@ -76,8 +77,10 @@ impl Inner {
                     qp: init.number,
                     needs: Access::REMOTE_WRITE,
                 };
-                let refused =
-                    |r: Refusal| PlaceError::of(&r, access_violation(Opcode::Write, stag, &r));
+                let refused = |r: Refusal| {
+                    self.cause.note_refused(&reach);
+                    PlaceError::of(&r, access_violation(Opcode::Write, stag, &r))
+                };
                 let place = init.tpt.place_remote(&reach).map_err(refused)?;
                 if place.is_one_touch() {
                     drop(place);
@@ -106,6 +109,19 @@ impl Inner {
                 }
                 _ => Ok(None),
             },
+        }
+    }
+
+    /// Whether memory still allows a run that is placed already; what it refuses is a violation as if it arrived now.
+    pub(super) fn check_placed(&self, init: &QpInit, run: Run) -> Result<(), Violation> {
+        if !matches!(run.place, Place::Write { .. }) {
+            return Ok(());
+        }
+        match self.resolve(init, run.place, run.len, |_| false) {
+            Ok(_) | Err(PlaceError::Sink(..)) => Ok(()),
+            Err(PlaceError::Violation(violation) | PlaceError::Pending(_, violation)) => {
+                Err(violation)
+            }
         }
     }
 
@@ -251,8 +267,9 @@ impl Inner {
         let violation = match astray {
             PlaceError::Violation(violation) | PlaceError::Pending(_, violation) => violation,
             PlaceError::Sink(at, refusal) => {
-                self.cause
-                    .get_or_insert_with(|| format!("the sink of a read: {refusal}"));
+                self.cause.record(FailureKind::LocalMemory, || {
+                    format!("the sink of a read: {refusal}")
+                });
                 self.fail_request(init, at, Status::LocProtErr, out);
                 return false;
             }
@@ -290,7 +307,7 @@ impl Inner {
         if self.receive.count_refusal() {
             return true;
         }
-        self.cause.get_or_insert_with(|| {
+        self.cause.record(FailureKind::Access, || {
             format!(
                 "the peer violated the protocol: memory refused {MAX_REFUSALS} messages, the last: {violation}"
             )
@@ -329,13 +346,15 @@ impl Inner {
                 self.handle_place_error(init, PlaceError::Violation(violation), 0, out);
             }
             (Some(Place::Sink { .. }), Some(at)) => {
-                self.cause
-                    .get_or_insert_with(|| "the sink of a read is not mapped".to_owned());
+                self.cause.record(FailureKind::LocalMemory, || {
+                    "the sink of a read is not mapped".to_owned()
+                });
                 self.fail_request(init, at, Status::LocProtErr, out);
             }
             _ => {
-                self.cause
-                    .get_or_insert_with(|| "registered memory is not mapped".to_owned());
+                self.cause.record(FailureKind::LocalMemory, || {
+                    "registered memory is not mapped".to_owned()
+                });
                 self.fail_fatal(init, out);
             }
         }

@@ -6,10 +6,11 @@ use verbena_events::event::Outbox;
 use verbena_wire::Srqn;
 
 use super::inner::Inner;
-use super::wqe::Wqe;
+use super::wqe::{Progress, Wqe};
 use super::{Qp, QpInit};
 use crate::receive::{self, Receive};
 use crate::state::{QpState, QpType};
+use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, SendOp, SendWr};
 
 /// Why a request cannot be posted. Nothing has changed.
@@ -49,6 +50,9 @@ pub enum PostError {
     /// V6: the shared send queue has no such channel, or has detached it.
     #[error("no channel {0} is attached to the shared send queue")]
     Channel(u32),
+    /// A fault for tests: the error number that the program is to get.
+    #[error("errno {0} (injected by verbena faults)")]
+    Injected(i32),
 }
 
 /// A list of send requests was posted in part: those before number `posted`, which is the one that failed.
@@ -101,13 +105,25 @@ impl Qp {
     /// After one or several of them the caller calls [`try_transmit`](Qp::try_transmit) or [`ring_doorbell`](Qp::ring_doorbell); otherwise they are
     /// found late.
     pub fn queue_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.queue_with_progress(wr, Progress::Waiting { part: 0 })
+    }
+
+    #[inline]
+    pub(super) fn queue_with_progress(
+        &self,
+        wr: &SendWr<'_>,
+        progress: Progress,
+    ) -> Result<(), PostError> {
         let state = self.tails.status.state();
         if !state.takes_sends() {
             return Err(PostError::State(state));
         }
         let len = check_data(&self.init, wr)?;
         let depth = self.init.limits.sends;
-        if self.tails.post_send(Wqe::new(wr, len), depth) {
+        if self
+            .tails
+            .post_send(Wqe::with_progress(wr, len, progress), depth)
+        {
             Ok(())
         } else {
             Err(self.no_room())
@@ -116,6 +132,15 @@ impl Qp {
 
     /// The same for an XRC initiator: the request is for the peer's shared receive queue with this number.
     pub fn queue_send_to(&self, srqn: Srqn, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.queue_to_with_progress(srqn, wr, Progress::Waiting { part: 0 })
+    }
+
+    pub(super) fn queue_to_with_progress(
+        &self,
+        srqn: Srqn,
+        wr: &SendWr<'_>,
+        progress: Progress,
+    ) -> Result<(), PostError> {
         let state = self.tails.status.state();
         if self.init.qp_type != QpType::XrcSend {
             return Err(PostError::Xrc);
@@ -127,7 +152,7 @@ impl Qp {
         let wqe = Wqe {
             srqn,
             flags: wr.flags | Flags::NAMES_SRQ,
-            ..Wqe::new(wr, len)
+            ..Wqe::with_progress(wr, len, progress)
         };
         let depth = self.init.xrc_sends;
         if self.tails.post_send(wqe, depth) {
@@ -150,6 +175,15 @@ impl Qp {
     /// Queues a receive for the thread that runs the connection, without blocking. True if the connection needs it now: the caller
     /// then calls [`ring_doorbell`](Qp::ring_doorbell), and sends.
     pub fn queue_receive(&self, wr: &ReceiveWr<'_>) -> Result<bool, PostError> {
+        self.queue_receive_with(wr, None)
+    }
+
+    #[inline]
+    pub(super) fn queue_receive_with(
+        &self,
+        wr: &ReceiveWr<'_>,
+        fault: Option<Status>,
+    ) -> Result<bool, PostError> {
         if self.init.srq.is_some() {
             return Err(PostError::Shared);
         }
@@ -158,6 +192,7 @@ impl Qp {
             return Err(PostError::State(state));
         }
         let receive = Receive::new(wr, self.init.limits.max_sge)?;
+        let receive = Receive { fault, ..receive };
         let depth = self.init.limits.receives;
         if self.tails.post_receive(receive, depth) {
             Ok(self.tails.must_notify_receive())

@@ -122,10 +122,28 @@ impl Tails {
 pub(super) struct Heads {
     sends: Option<Consumer<Wqe>>,
     receives: Option<Consumer<Receive>>,
+    /// The same end while messages find no receive although some are posted.
+    hidden: Option<Consumer<Receive>>,
     status: Arc<QueueStatus>,
 }
 
 impl Heads {
+    /// Until they are shown again it looks as if no receive were posted; false if they are hidden already.
+    pub(super) fn hide_receives(&mut self) -> bool {
+        let hides = self.hidden.is_none();
+        if hides {
+            self.hidden = self.receives.take();
+        }
+        hides
+    }
+
+    /// Shows the receives again.
+    pub(super) fn show_receives(&mut self) {
+        if let Some(hidden) = self.hidden.take() {
+            self.receives = Some(hidden);
+        }
+    }
+
     pub(super) fn next_send(&mut self) -> Option<Wqe> {
         self.sends.as_mut()?.pop()
     }
@@ -185,6 +203,7 @@ pub(super) fn queues() -> (Tails, Heads) {
     let heads = Heads {
         sends: Some(sends_out),
         receives: Some(receives_out),
+        hidden: None,
         status: marks,
     };
     (tails, heads)

@@ -11,6 +11,7 @@ use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag, To};
 
 use super::QpInit;
+use super::failure::FailureKind;
 use super::inner::Inner;
 use super::memory::{access_violation, scatter};
 use super::owed::Owed;
@@ -20,6 +21,7 @@ use super::target::Selected;
 use super::touch::sink_touched;
 use super::wqe::Payload;
 use crate::carrier::{Carrier, IoOutcome};
+use crate::receive::Receive;
 use crate::srq::Srq;
 use crate::state::{Personality, QpType};
 use crate::wc::{Status, Wc, WcOp};
@@ -367,7 +369,8 @@ impl Inner {
         let receive = self.receive.find_receive(init, &mut self.heads, take)?;
         let len = foreseen.payload.len() as u32;
         let fits = receive.capacity() >= len;
-        if !fits || scatter(init, &receive.scatter, foreseen.payload).is_err() {
+        let good = fits && receive.fault.is_none();
+        if !good || scatter(init, &receive.scatter, foreseen.payload).is_err() {
             // It stays claimed for this message: the general path finds it here.
             self.receive.set_claimed(receive);
             return None;
@@ -399,7 +402,13 @@ impl Inner {
 /// Receives for messages.
 impl Inner {
     /// A message needs a receive; false if the stream must wait for one.
-    fn claim(&mut self, init: &QpInit, opcode: Opcode, now: Time, out: &mut Outbox) -> bool {
+    pub(super) fn claim(
+        &mut self,
+        init: &QpInit,
+        opcode: Opcode,
+        now: Time,
+        out: &mut Outbox,
+    ) -> bool {
         if self.select_srq(init, out) != Selected::Ready {
             return false;
         }
@@ -415,6 +424,16 @@ impl Inner {
         let take = works.then_some(|srq: &Srq| srq.take(init.number, out));
         let receive = self.receive.find_receive(init, &mut self.heads, take);
         let answer = match receive {
+            Some(Receive {
+                fault: Some(status),
+                id,
+                ..
+            }) => {
+                self.complete_faulty_receive(init, id, status, out);
+                self.mark_executed(init);
+                self.fail_fatal(init, out);
+                return false;
+            }
             Some(receive) => {
                 self.receive.unblock();
                 self.receive.begin_srq_hold(init, now);
@@ -442,6 +461,7 @@ impl Inner {
 
     /// What a missing receive means here; `None` to stop reading for a while.
     fn missing_receive(&mut self, init: &QpInit, now: Time) -> Option<Claim> {
+        self.note_refusal(now);
         let timer = self.attributes.rnr_timer;
         // A peer that completes on acceptance has released its data and cannot send again: it is kept waiting like a
         // standard peer.
@@ -537,8 +557,9 @@ impl Inner {
             PeerProgress::LocallyBlocked => return,
         };
         let seconds = init.transfer.shared_receive_wait.as_secs_f32();
-        self.cause
-            .get_or_insert_with(|| format!("{cause} for {seconds} s"));
+        self.cause.record(FailureKind::PeerStopped, || {
+            format!("{cause} for {seconds} s")
+        });
         self.fail_fatal(init, out);
     }
 }
@@ -697,8 +718,9 @@ impl Inner {
         }
         let classic = !self.wire.peer_features().read_v2;
         if let Err(refusal) = sink_touched(init, &self.sends[at].payload, classic) {
-            self.cause
-                .get_or_insert_with(|| format!("the sink of a read: {refusal}"));
+            self.cause.record(FailureKind::LocalMemory, || {
+                format!("the sink of a read: {refusal}")
+            });
             self.fail_request(init, at, Status::LocProtErr, out);
             return false;
         }
@@ -717,8 +739,9 @@ impl Inner {
             _ => Ok(()),
         };
         if let Err(refusal) = placed {
-            self.cause
-                .get_or_insert_with(|| format!("the result of an atomic: {refusal}"));
+            self.cause.record(FailureKind::LocalMemory, || {
+                format!("the result of an atomic: {refusal}")
+            });
             self.fail_request(init, at, Status::LocProtErr, out);
             return false;
         }

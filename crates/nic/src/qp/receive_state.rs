@@ -9,6 +9,7 @@
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use verbena_events::event::Outbox;
@@ -16,6 +17,7 @@ use verbena_stream::{Delivery, SendProgress, Time, Violation};
 use verbena_wire::Stag;
 
 use super::QpInit;
+use super::ahead_state::Ahead;
 use super::queue::Heads;
 use super::stage::Stage;
 use super::target_state::TargetState;
@@ -140,6 +142,12 @@ pub(super) struct ReceiveState {
     bulk: u8,
     /// The receive of the message that is being received, or of one that was dropped.
     claimed: Option<Receive>,
+    /// Receives of the next messages, of which segments arrived ahead of a gap. Not moved, like what arrived there.
+    #[serde(skip)]
+    early: VecDeque<Receive>,
+    /// What arrived ahead of a gap, on a queue pair that is given segments. Not moved: such a queue pair is not migrated.
+    #[serde(skip)]
+    ahead: Option<Box<Ahead>>,
     /// The shared receive queue has reserved a receive for this queue pair.
     #[serde(skip)]
     reserved: bool,
@@ -227,8 +235,23 @@ impl ReceiveState {
                 self.reserved = false;
                 take(srq)
             }
-            None => heads.next_receive(),
+            None if self.early.is_empty() => heads.next_receive(),
+            None => self.early.pop_front(),
         })
+    }
+
+    /// The receive behind the next `before` ones, for a message ahead of a gap. It and those before it leave their queue.
+    pub(super) fn early_receive(&mut self, before: u32, heads: &mut Heads) -> Option<&Receive> {
+        let at = before as usize;
+        while self.early.len() <= at {
+            self.early.push_back(heads.next_receive()?);
+        }
+        self.early.get(at)
+    }
+
+    /// Takes the next receive that left its queue early.
+    pub(super) fn next_early(&mut self) -> Option<Receive> {
+        self.early.pop_front()
     }
 
     /// The shared queue that receives come from: that of the queue pair, or the one that the last request to an XRC target named.
@@ -263,12 +286,38 @@ impl ReceiveState {
     /// Another stream begins.
     pub(super) fn begin_stream(&mut self) {
         self.last_wqe_raised = false;
+        self.ahead = None;
         self.target = TargetState::default();
     }
 
     /// Drops what was received of a stream that is over.
     pub(super) fn drop_stage(&mut self) {
         self.stage = Stage::default();
+        self.ahead = None;
+    }
+}
+
+/// What arrived ahead of a gap.
+impl ReceiveState {
+    /// Takes it out while a segment is processed.
+    pub(super) fn take_ahead(&mut self) -> Box<Ahead> {
+        self.ahead.take().unwrap_or_default()
+    }
+
+    pub(super) fn put_ahead(&mut self, ahead: Box<Ahead>) {
+        self.ahead = Some(ahead);
+    }
+
+    /// The queue pair is given segments instead of a stream of bytes.
+    pub(super) fn has_segments(&self) -> bool {
+        self.ahead.is_some()
+    }
+
+    /// The stream is over: what is missing will not arrive.
+    pub(super) fn drop_ahead(&mut self) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.clear();
+        }
     }
 }
 

@@ -185,9 +185,10 @@ impl Inner {
             }
             if roce.service == Service::Rc && self.sends.forget_failing(number) {
                 // Its memory was gone when it was to be repeated; the first time has arrived.
-                self.cause = None;
+                self.cause.clear();
             }
         }
+        self.restore_send_fault();
     }
 
     /// Processes the timeouts of the requester.

@@ -12,6 +12,7 @@ use verbena_stream::{BeginError, Message, Outgoing, Plain, Stream, Time};
 use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
+use super::failure::FailureKind;
 use super::inner::Inner;
 use super::link_state::{LinkEvent, LinkState};
 use super::memory::{Right, Source, access_violation, check_sink, gathers, source};
@@ -193,8 +194,9 @@ impl Inner {
     fn refuse(&mut self, init: &QpInit, cut: &InPlacePayload, refusal: &Refusal, out: &mut Outbox) {
         match cut.origin {
             Origin::Request(number) => {
-                self.cause
-                    .get_or_insert_with(|| format!("our own memory: {refusal}"));
+                self.cause.record(FailureKind::LocalMemory, || {
+                    format!("our own memory: {refusal}")
+                });
                 self.defer_failure(init, number, out);
             }
             Origin::Answer(owed) => {
@@ -206,8 +208,9 @@ impl Inner {
 
     /// Granted memory is not mapped: its owner unmapped registered memory.
     fn unmapped(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.cause
-            .get_or_insert_with(|| "registered memory is not mapped".to_owned());
+        self.cause.record(FailureKind::LocalMemory, || {
+            "registered memory is not mapped".to_owned()
+        });
         let cut = self.transmit.front().copied();
         self.link.handle(LinkEvent::Sever);
         self.transmit.clear();
@@ -362,8 +365,9 @@ impl Inner {
             wqe.rsn[0] = Some(rsn);
             self.transmit.truncate(began);
             self.sends.advance();
-            self.cause
-                .get_or_insert_with(|| format!("our own memory: {refusal}"));
+            self.cause.record(FailureKind::LocalMemory, || {
+                format!("our own memory: {refusal}")
+            });
             let number = self.sends.number(self.sends.begun() - 1);
             self.defer_failure(init, number, out);
             return true;
@@ -467,8 +471,9 @@ impl Inner {
         }
         let mut bytes = Vec::with_capacity(8);
         let refused = |refusal: Refusal| {
-            self.cause
-                .get_or_insert_with(|| format!("our own memory: {refusal}"));
+            self.cause.record(FailureKind::LocalMemory, || {
+                format!("our own memory: {refusal}")
+            });
             Status::LocProtErr
         };
         let copied = source(init, wqe, 0, 8)
@@ -499,8 +504,9 @@ impl Inner {
                 if refusal == Refusal::Unmapped && stream.sends_markers() {
                     self.link.handle(LinkEvent::Sever);
                 }
-                self.cause
-                    .get_or_insert_with(|| format!("our own memory: {refusal}"));
+                self.cause.record(FailureKind::LocalMemory, || {
+                    format!("our own memory: {refusal}")
+                });
                 // Until its turn comes answers are sent: a peer that waits for one may be what this side waits for.
                 stream.give_up_request();
                 self.defer_failure(init, number, out);

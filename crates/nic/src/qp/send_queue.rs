@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use verbena_stream::{Message, Outgoing};
 use verbena_wire::Rsn;
 
+use super::failure::RequestInfo;
 use super::register::RegisterError;
 use super::wqe::{PeerFeatures, Progress, Wqe};
 use crate::state::QpState;
@@ -309,6 +310,29 @@ impl SendQueue {
         if let Some(wqe) = self.queue.iter_mut().find(|w| !w.is_done()) {
             wqe.progress = Progress::Done(status);
         }
+    }
+
+    /// Requests that have not succeeded.
+    pub(super) fn count_unfinished(&self) -> usize {
+        let succeeded = |wqe: &&Wqe| wqe.progress == Progress::Done(Status::Success);
+        self.queue.len() - self.queue.iter().filter(succeeded).count()
+    }
+
+    /// The oldest request that ended with a status of its own.
+    pub(super) fn failed_request(&self) -> Option<(RequestInfo, Status)> {
+        self.queue.iter().enumerate().find_map(|(at, wqe)| {
+            let Progress::Done(status) = wqe.progress else {
+                return None;
+            };
+            let failed = !matches!(status, Status::Success | Status::WrFlushErr);
+            failed.then(|| (RequestInfo::new(wqe, self.number(at)), status))
+        })
+    }
+
+    /// The oldest request that has not ended.
+    pub(super) fn oldest_unfinished(&self) -> Option<RequestInfo> {
+        let at = self.queue.iter().position(|wqe| !wqe.is_done())?;
+        Some(RequestInfo::new(&self.queue[at], self.number(at)))
     }
 
     /// The position of the first of `count` requests that has not ended.

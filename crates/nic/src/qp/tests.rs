@@ -2,6 +2,7 @@
 
 mod carrier;
 mod errors;
+mod failure;
 mod hostile;
 mod in_order;
 mod out_of_band;
@@ -15,6 +16,7 @@ mod rnr;
 mod roce;
 mod roce_hostile;
 mod roce_order;
+mod segments;
 mod splits;
 mod srq_hold;
 mod table;

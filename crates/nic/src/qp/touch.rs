@@ -2,7 +2,7 @@
 //! A Write spends the entry that its last segment is placed in, as do a read that is served and an atomic that is executed; a second
 //! message is refused. Which one was first is decided by the table.
 //!
-//! A stream delivers its segments in order, so the table's cases for segments out of order do not occur here. The
+//! What arrives in order is here; a segment that touches an entry ahead of a gap is in [`super::ahead`]. The
 //! entry is invalidated when the message is delivered, or with the connection: a message that was cut may have filled a part of it.
 //! An entry is invalidated only where no grant is held, since invalidating waits for all grants.
 

@@ -9,6 +9,7 @@ use verbena_wire::ext::ReadV2Request;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, Immediate, ReadRequest};
 use verbena_wire::{Srqn, Stag, To};
 
+use super::pending_faults::SendFault;
 use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, SendOp, SendWr, Sge};
 
@@ -34,6 +35,9 @@ pub(super) enum Progress {
     Sent { end: u64 },
     /// Ended.
     Done(Status),
+    /// Posted with a fault that was injected, and not taken in yet. Not moved: a migration takes in what was posted.
+    #[serde(skip)]
+    Injected(SendFault),
 }
 
 /// A send request.
@@ -60,7 +64,13 @@ pub(super) struct PeerFeatures {
 }
 
 impl Wqe {
+    #[inline]
     pub(super) fn new(wr: &SendWr<'_>, len: u32) -> Wqe {
+        Wqe::with_progress(wr, len, Progress::Waiting { part: 0 })
+    }
+
+    #[inline]
+    pub(super) fn with_progress(wr: &SendWr<'_>, len: u32, progress: Progress) -> Wqe {
         Wqe {
             id: wr.id,
             op: wr.op,
@@ -71,7 +81,7 @@ impl Wqe {
                 Data::Inline(bytes) => Payload::Inline(SmallVec::from_slice(bytes)),
             },
             len,
-            progress: Progress::Waiting { part: 0 },
+            progress,
             rsn: [None; 2],
         }
     }

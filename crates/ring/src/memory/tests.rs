@@ -1,5 +1,6 @@
 //! Pages as the memory of two rings, and program memory that is unmapped on either side of a copy.
 
+use rustix::mm::{MprotectFlags, mprotect};
 use verbena_mem::{
     Access, Att, Mapping, MemAccess, Pages, Pd, Policy, Region, Sources, Targets, Tpt, catch_faults,
 };
@@ -10,8 +11,8 @@ use crate::{Layout, Read, RingError};
 
 const PD: Pd = Pd(1);
 
-/// Memory that a program registered and then unmapped.
-fn unmapped(tpt: &Tpt) -> MemAccess {
+/// Memory that a program registered and then made inaccessible, as if it were unmapped; another test cannot get its addresses.
+fn unmapped(tpt: &Tpt) -> (Pages, MemAccess) {
     let pages = Pages::new(4096).unwrap();
     let at = pages.start().as_ptr();
     let start = verbena_wire::To::new(at.addr() as u64);
@@ -24,22 +25,24 @@ fn unmapped(tpt: &Tpt) -> MemAccess {
     };
     // SAFETY: only guarded copies access the memory, and they survive that it is not mapped.
     let stag = unsafe { tpt.register(region) }.unwrap();
-    drop(pages);
-    MemAccess {
+    // SAFETY: the page is that of `pages`, to which there is no reference.
+    unsafe { mprotect(at.cast(), 4096, MprotectFlags::empty()) }.unwrap();
+    let access = MemAccess {
         stag,
         at: at.addr() as u64,
         len: 24,
         pd: PD,
         qp: 1,
         needs: Access::LOCAL_WRITE,
-    }
+    };
+    (pages, access)
 }
 
 #[test]
 fn an_unmapped_source_publishes_nothing() {
     catch_faults();
     let tpt = Tpt::new(1..10, Policy::Verbs, 1);
-    let gone = unmapped(&tpt);
+    let (_pages, gone) = unmapped(&tpt);
     let (mut producer, consumer, _) = on_heap(Layout::new(256).unwrap());
     let mut sources = Sources::new();
     assert!(sources.borrow_bytes(b"head"));
@@ -56,7 +59,7 @@ fn an_unmapped_source_publishes_nothing() {
 fn an_unmapped_target_takes_nothing() {
     catch_faults();
     let tpt = Tpt::new(1..10, Policy::Verbs, 1);
-    let gone = unmapped(&tpt);
+    let (_pages, gone) = unmapped(&tpt);
     let (mut producer, mut consumer, _) = on_heap(Layout::new(256).unwrap());
     let mut sources = Sources::new();
     assert!(sources.borrow_bytes(b"message"));

@@ -99,6 +99,16 @@ impl Retry {
         Verdict::Repeat
     }
 
+    /// Retries that are left while the peer has no receive; `None` for no limit.
+    pub(super) fn rnr_retries_left(&self) -> Option<u8> {
+        let is_limited = self.rnr_retry != Settings::RNR_FOREVER;
+        is_limited.then(|| self.rnr_retry.saturating_sub(self.rnr_retries))
+    }
+
+    pub(super) fn since(&self) -> Option<Time> {
+        self.since
+    }
+
     pub(super) fn wait_end(&self) -> Option<Time> {
         self.wait_end
     }

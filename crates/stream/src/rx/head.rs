@@ -103,7 +103,7 @@ impl Rx {
     }
 
     /// Whether this opcode is allowed on this stream, with this tagged bit and queue.
-    fn check_opcode(&self, header: &Header) -> Result<(), Violation> {
+    pub(super) fn check_opcode(&self, header: &Header) -> Result<(), Violation> {
         let opcode = header.opcode();
         let agreed = match opcode {
             Opcode::ReadV2Request | Opcode::ReadV2Response => self.accepts.read_v2,
@@ -347,7 +347,7 @@ impl Rx {
 }
 
 /// How much of the ULPDU is parsed with the head: all of a fixed-size message, the immediate of a Send, nothing else.
-fn body_len(header: &Header, len: u32) -> Result<usize, Violation> {
+pub(crate) fn body_len(header: &Header, len: u32) -> Result<usize, Violation> {
     let opcode = header.opcode();
     let fixed = match opcode {
         Opcode::ReadRequest => ReadRequest::LEN,

@@ -21,6 +21,14 @@ impl Stream {
         self.end_with(violation, terminate, struck);
     }
 
+    /// Ends the stream because of a segment that arrived ahead of a gap. What was delivered is answered first, as after
+    /// [`fail`](Stream::fail).
+    pub fn fail_ahead(&mut self, violation: Violation, offender: Option<Offender>) {
+        let terminate = terminate_for(&violation, offender.as_ref());
+        let struck = self.accounting.responder.next();
+        self.end_with(violation, terminate, struck);
+    }
+
     /// Ends the stream because of a segment received earlier: answering the oldest unanswered read failed.
     ///
     /// Responses are sent in order, so none is due any more. On a stream that is failing already, the Terminate now reports

@@ -2,10 +2,11 @@
 //! After a violation or a Terminate received bytes are ignored. Completing work is up to the caller, which gets every [`Delivery`].
 
 use verbena_wire::Msn;
+use verbena_wire::ddp::Header;
 
 use super::{Event, State, Stream};
 use crate::delivery::{Claim, Delivery, Run, Step};
-use crate::rx::{Prediction, SendProgress, WriteRun};
+use crate::rx::{Look, Prediction, SendProgress, WriteRun};
 use crate::time::Time;
 use crate::violation::Violation;
 
@@ -149,7 +150,36 @@ impl Stream {
         }
     }
 
-    fn act_on(&mut self, delivery: &Delivery) {
+    /// Markers and checksums of what arrives.
+    pub(crate) fn framing_options(&self) -> (bool, bool) {
+        self.rx.framing()
+    }
+
+    pub(crate) fn look_ahead(&self, header: &Header, len: u32) -> Look {
+        self.rx.look_ahead(header, len, &self.accounting)
+    }
+
+    pub(crate) fn begin_placed(&mut self, head: &[u8]) -> Result<Option<Msn>, Violation> {
+        if !self.state.is_open() {
+            return Err(Violation::Misaligned);
+        }
+        self.rx.begin_placed(head, &mut self.accounting)
+    }
+
+    pub(crate) fn unplaced_run(&self) -> Option<Run> {
+        self.rx.unplaced_run()
+    }
+
+    pub(crate) fn end_placed(&mut self, now: Time) -> Result<Option<Delivery>, Violation> {
+        self.rx.end_placed(now, &mut self.accounting)
+    }
+
+    /// The stream is between two frames.
+    pub fn is_between_frames(&self) -> bool {
+        self.rx.is_between_frames()
+    }
+
+    pub(crate) fn act_on(&mut self, delivery: &Delivery) {
         match delivery {
             Delivery::Caps(caps) => {
                 self.tx.limit_ulpdu(caps.max_ulpdu);

@@ -5,8 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena::Cq;
-use verbena::low::{Arm, Wc};
+use verbena::low::{Arm, Cq, Wc};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use verbena::low::{Data, Flags, QpState, RecvWr, SendOp, SendWr, Wc};
-use verbena::{
-    Access, ConnectRequest, Cq, Device, Event, HandoverStep, Listener, Memory, Pd, Qp, QpOptions,
-    Status,
-};
+use verbena::cm::ConnectRequest;
+use verbena::events::Event;
+use verbena::handover::HandoverStep;
+use verbena::low::{Cq, Data, Flags, Pd, Qp, QpOptions, QpState, RecvWr, SendOp, SendWr, Wc};
+use verbena::{Access, Device, Listener, Memory, Status};
 
 use crate::protocol::{
     ADD, CELL, CLIENTS, Cell, DEPTH, GET, KEYS, PUT, Result, SLOTS, WORDS, from_bytes,

@@ -11,7 +11,7 @@ use verbena_nic::{Arm, CqOptions, Timestamp, Wc};
 use crate::device::{Device, Inner};
 use crate::error::Error;
 
-/// A completion queue without a descriptor; a [`Cq`](crate::Cq) adds one.
+/// A completion queue without a descriptor; a [`Cq`](crate::low::Cq) adds one.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -44,7 +44,8 @@ impl Device {
     /// The same with options: timestamps of completions, and what happens to completions for which there is no room.
     ///
     /// ```
-    /// use verbena::low::{CqOptions, timestamp};
+    /// use verbena::low::CqOptions;
+    /// use verbena::unstable::timestamp;
     /// let options = CqOptions { clock: Some(timestamp), ignore_overrun: true };
     /// let cq = verbena::Device::open()?.bare_cq_with(64, options)?;
     /// assert!(cq.poll_stamped().is_none());
@@ -68,7 +69,7 @@ impl BareCq {
     /// Sets the callback for the next completion of the armed queue. It runs on the thread that completes the work, so it must not
     /// block. It replaces the descriptor of a [`Cq`], which is no longer notified.
     ///
-    /// [`Cq`]: crate::Cq
+    /// [`Cq`]: crate::low::Cq
     ///
     /// ```
     /// # let cq = verbena::Device::open()?.bare_cq(64)?;
@@ -121,7 +122,8 @@ impl BareCq {
     /// Takes the oldest completion, with the time at which the adapter wrote it; zeros if the queue was created without a clock.
     ///
     /// ```
-    /// use verbena::low::{CqOptions, timestamp};
+    /// use verbena::low::CqOptions;
+    /// use verbena::unstable::timestamp;
     /// let options = CqOptions { clock: Some(timestamp), ..CqOptions::default() };
     /// let cq = verbena::Device::open()?.bare_cq_with(64, options)?;
     /// while let Some((wc, written)) = cq.poll_stamped() {
@@ -158,7 +160,7 @@ impl BareCq {
     /// A handle for threads that sleep on the channel that this queue notifies ([`WeakCompletionQueue::wait`]) and serve the queue meanwhile.
     ///
     /// ```
-    /// use verbena::low::{Channel, WeakCompletionQueue};
+    /// use verbena::unstable::{Channel, WeakCompletionQueue};
     /// use std::sync::Arc;
     /// let cq = verbena::Device::open()?.bare_cq(64)?;
     /// let channel = Arc::new(Channel::new()?);

@@ -12,7 +12,7 @@ impl Device {
     /// `interrupt_hash_key`.
     ///
     /// ```
-    /// use verbena::low::HashKey;
+    /// use verbena::events::HashKey;
     /// let device = verbena::Device::open()?;
     /// device.set_interrupt_hash_key(HashKey([0x6d; 40]))?;
     /// # Ok::<(), verbena::Error>(())
@@ -57,7 +57,7 @@ impl Device {
     /// register, or if the value names a processor or an event queue that does not exist.
     ///
     /// ```
-    /// use verbena::low::{Redirection, SteeringRegister};
+    /// use verbena::events::{Redirection, SteeringRegister};
     /// let device = verbena::Device::open()?;
     /// let first = Redirection { processor: 3, channel: 9, queue: 3 };
     /// device.write_interrupt_register(SteeringRegister::Entry(0), first.pack())?;
@@ -76,7 +76,7 @@ impl Device {
     /// The value of a register of the hash key, its mask, or the redirection table.
     ///
     /// ```
-    /// use verbena::low::SteeringRegister;
+    /// use verbena::events::SteeringRegister;
     /// let device = verbena::Device::open()?;
     /// assert_eq!(device.read_interrupt_register(SteeringRegister::Mask)?, 0);
     /// # Ok::<(), verbena::Error>(())

@@ -10,7 +10,7 @@ use verbena_wire::Stag;
 pub enum HandoverError {
     /// The other process cannot be reached, or stopped before the end.
     #[error("channel to the other process: {0}")]
-    Channel(#[from] FdChannelError),
+    Channel(String),
     /// The other process is not Verbena, or uses another version of the format.
     #[error("the other process uses {theirs}, this one {ours}")]
     VersionMismatch {
@@ -79,6 +79,14 @@ pub enum HandoverError {
     SharedWord(String),
 }
 
+#[doc(hidden)]
+impl From<FdChannelError> for HandoverError {
+    fn from(error: FdChannelError) -> HandoverError {
+        HandoverError::Channel(error.to_string())
+    }
+}
+
+#[doc(hidden)]
 impl From<ClaimError> for HandoverError {
     fn from(missed: ClaimError) -> HandoverError {
         HandoverError::SharedWord(missed.to_string())

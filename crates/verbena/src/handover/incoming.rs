@@ -25,7 +25,8 @@ use crate::ssq::Ssq;
 /// The objects that a running process hands over to this one.
 ///
 /// ```no_run
-/// use verbena::{Device, IncomingHandover};
+/// use verbena::Device;
+/// use verbena::handover::IncomingHandover;
 /// let device = Device::open()?;
 /// let (pd, cq) = (device.pd()?, device.cq(256)?);
 /// let mut inheritance = IncomingHandover::connect("/run/user/1000/kv/successor".as_ref())?;
@@ -55,10 +56,10 @@ pub struct IncomingHandover {
 }
 
 impl IncomingHandover {
-    /// Connects to the [`HandoverListener`](crate::HandoverListener) at this path and waits until it has sent everything. Fails if no process listens there.
+    /// Connects to the [`HandoverListener`](crate::handover::HandoverListener) at this path and waits until it has sent everything. Fails if no process listens there.
     ///
     /// ```
-    /// let refused = verbena::IncomingHandover::connect("/nonexistent/successor".as_ref());
+    /// let refused = verbena::handover::IncomingHandover::connect("/nonexistent/successor".as_ref());
     /// assert!(refused.is_err());
     /// ```
     pub fn connect(path: &Path) -> Result<IncomingHandover, Error> {
@@ -107,10 +108,10 @@ impl IncomingHandover {
         })
     }
 
-    /// The bytes that the running program added with [`Handover::user_data`](crate::Handover::user_data).
+    /// The bytes that the running program added with [`Handover::user_data`](crate::handover::Handover::user_data).
     ///
     /// ```
-    /// # fn read(inheritance: &verbena::IncomingHandover) {
+    /// # fn read(inheritance: &verbena::handover::IncomingHandover) {
     /// println!("{:?}", inheritance.user_data());
     /// # }
     /// ```
@@ -121,7 +122,7 @@ impl IncomingHandover {
     /// The tags of connections that were received and are not unpacked yet.
     ///
     /// ```
-    /// # fn list(inheritance: &verbena::IncomingHandover) {
+    /// # fn list(inheritance: &verbena::handover::IncomingHandover) {
     /// for tag in inheritance.qps() {
     ///     println!("a connection {tag}");
     /// }
@@ -134,7 +135,7 @@ impl IncomingHandover {
     /// The tags of windows that were received and are not unpacked yet.
     ///
     /// ```
-    /// # fn list(inheritance: &verbena::IncomingHandover) {
+    /// # fn list(inheritance: &verbena::handover::IncomingHandover) {
     /// for tag in inheritance.windows() {
     ///     println!("a window {tag}");
     /// }
@@ -147,7 +148,7 @@ impl IncomingHandover {
     /// Unpacks memory into a protection domain of this process: with the same STag, addresses and contents.
     ///
     /// ```
-    /// # fn take(inheritance: &mut verbena::IncomingHandover, pd: &verbena::Pd) -> Result<(), verbena::Error> {
+    /// # fn take(inheritance: &mut verbena::handover::IncomingHandover, pd: &verbena::low::Pd) -> Result<(), verbena::Error> {
     /// let memory = inheritance.memory(1, pd)?;
     /// # Ok(())
     /// # }
@@ -174,7 +175,7 @@ impl IncomingHandover {
     /// it was bound. Its memory and the queue pair that it belongs to are unpacked first, the memory into the same domain.
     ///
     /// ```
-    /// # fn take(inheritance: &mut verbena::IncomingHandover, pd: &verbena::Pd, cq: &verbena::Cq) -> Result<(), verbena::Error> {
+    /// # fn take(inheritance: &mut verbena::handover::IncomingHandover, pd: &verbena::low::Pd, cq: &verbena::low::Cq) -> Result<(), verbena::Error> {
     /// let memory = inheritance.memory(1, pd)?;
     /// let qp = inheritance.qp(1, pd, cq, cq, None)?;
     /// let window = inheritance.window(1, pd)?;
@@ -230,7 +231,7 @@ impl IncomingHandover {
     /// Unpacks a connection as a queue pair of this process. Requests can be posted to it after [`accept`](Self::accept).
     ///
     /// ```
-    /// # fn take(inheritance: &mut verbena::IncomingHandover, pd: &verbena::Pd, cq: &verbena::Cq) -> Result<(), verbena::Error> {
+    /// # fn take(inheritance: &mut verbena::handover::IncomingHandover, pd: &verbena::low::Pd, cq: &verbena::low::Cq) -> Result<(), verbena::Error> {
     /// let qp = inheritance.qp(1, pd, cq, cq, None)?;
     /// # Ok(())
     /// # }
@@ -251,7 +252,7 @@ impl IncomingHandover {
     /// not polled.
     ///
     /// ```
-    /// # fn take(inheritance: &mut verbena::IncomingHandover, ssq: &verbena::Ssq, cq: &verbena::Cq) -> Result<(), verbena::Error> {
+    /// # fn take(inheritance: &mut verbena::handover::IncomingHandover, ssq: &verbena::low::Ssq, cq: &verbena::low::Cq) -> Result<(), verbena::Error> {
     /// let channel = inheritance.channel(1, ssq, cq, None)?;
     /// # Ok(())
     /// # }
@@ -293,7 +294,7 @@ impl IncomingHandover {
     /// Fails, and takes nothing, if something was not unpacked or the running process has taken it back.
     ///
     /// ```
-    /// # fn take(inheritance: verbena::IncomingHandover, device: &verbena::Device) -> Result<(), verbena::Error> {
+    /// # fn take(inheritance: verbena::handover::IncomingHandover, device: &verbena::Device) -> Result<(), verbena::Error> {
     /// let listeners = inheritance.accept(device, |step| println!("{step:?}"))?;
     /// # Ok(())
     /// # }

@@ -21,7 +21,8 @@ use crate::qp::{Qp, QpResources};
 /// The objects to hand over, each with a tag that the program chooses.
 ///
 /// ```
-/// use verbena::{Access, Device, Handover};
+/// use verbena::handover::Handover;
+/// use verbena::{Access, Device};
 /// let memory = Device::open()?.shared_memory(4096, Access::ALL)?;
 /// let mut handover = Handover::default();
 /// handover.user_data(b"sessions: 1").memory(7, memory);
@@ -40,7 +41,7 @@ impl Handover {
     /// Adds bytes for the program's own use.
     ///
     /// ```
-    /// verbena::Handover::default().user_data(b"counted to 17");
+    /// verbena::handover::Handover::default().user_data(b"counted to 17");
     /// ```
     pub fn user_data(&mut self, bytes: &[u8]) -> &mut Handover {
         self.user_data = bytes.to_vec();
@@ -52,7 +53,7 @@ impl Handover {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// let memory = device.shared_memory(64, verbena::Access::ALL)?;
-    /// verbena::Handover::default().memory(1, memory);
+    /// verbena::handover::Handover::default().memory(1, memory);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn memory(&mut self, tag: u64, memory: Memory) -> &mut Handover {
@@ -65,8 +66,8 @@ impl Handover {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// let window = device.pd()?.window(verbena::low::WindowType::TwoB)?;
-    /// verbena::Handover::default().window(1, window);
+    /// let window = device.pd()?.window(verbena::mr::WindowType::TwoB)?;
+    /// verbena::handover::Handover::default().window(1, window);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn window(&mut self, tag: u64, window: Window) -> &mut Handover {
@@ -74,14 +75,15 @@ impl Handover {
         self
     }
 
-    /// Adds a connected queue pair. A channel of a shared send queue must be [detached](crate::Ssq::detach), and have no requests there. Memory used by its posted requests or known to its peer must be handed over, too.
+    /// Adds a connected queue pair. A channel of a shared send queue must be [detached](crate::low::Ssq::detach), and have no requests there. Memory used by its posted requests or known to its peer must be handed over, too.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(8)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// verbena::Handover::default().qp(1, qp);
+    /// verbena::handover::Handover::default().qp(1, qp);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn qp(&mut self, tag: u64, qp: Qp) -> &mut Handover {
@@ -93,7 +95,7 @@ impl Handover {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// verbena::Handover::default().listener(1, device.listen("127.0.0.1:0")?);
+    /// verbena::handover::Handover::default().listener(1, device.listen("127.0.0.1:0")?);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn listener(&mut self, tag: u64, listener: Listener) -> &mut Handover {
@@ -105,7 +107,7 @@ impl Handover {
     /// Returns the windows with their tags.
     ///
     /// ```
-    /// assert!(verbena::Handover::default().take_windows().is_empty());
+    /// assert!(verbena::handover::Handover::default().take_windows().is_empty());
     /// ```
     pub fn take_windows(&mut self) -> Vec<(u64, Window)> {
         core::mem::take(&mut self.windows)
@@ -115,7 +117,7 @@ impl Handover {
     /// dropped.
     ///
     /// ```
-    /// let (memories, qps, listeners) = verbena::Handover::default().into_parts();
+    /// let (memories, qps, listeners) = verbena::handover::Handover::default().into_parts();
     /// assert!(memories.is_empty() && qps.is_empty() && listeners.is_empty());
     /// ```
     #[expect(clippy::type_complexity, reason = "three lists of the same form")]
@@ -156,7 +158,7 @@ impl core::error::Error for FailedHandover {}
 
 /// A process that connected to take over.
 ///
-/// See [`HandoverListener`](crate::HandoverListener).
+/// See [`HandoverListener`](crate::handover::HandoverListener).
 #[derive(Debug)]
 pub struct HandoverSender {
     pub(super) channel: FdChannel,
@@ -173,7 +175,7 @@ impl HandoverSender {
     /// long.
     ///
     /// ```
-    /// # fn patient(mut successor: verbena::HandoverSender) {
+    /// # fn patient(mut successor: verbena::handover::HandoverSender) {
     /// successor.set_timeout(std::time::Duration::from_secs(1));
     /// # }
     /// ```
@@ -184,7 +186,7 @@ impl HandoverSender {
     /// Hands everything over; `on` is called at each step. When this returns, the successor owns all of it, or none.
     ///
     /// ```
-    /// # fn give(successor: verbena::HandoverSender, handover: verbena::Handover) {
+    /// # fn give(successor: verbena::handover::HandoverSender, handover: verbena::handover::Handover) {
     /// match successor.send(handover, |step| println!("{step:?}")) {
     ///     Ok(()) => std::process::exit(0),
     ///     Err(kept) => println!("still here: {kept}"),

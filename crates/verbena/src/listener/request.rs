@@ -78,7 +78,7 @@ impl ConnectRequest {
     /// that noticed, and must not block.
     ///
     /// ```
-    /// # use verbena::{Qp, QpOptions};
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
     /// # let connecting = device.connect(listener.local_addr()?);
@@ -162,7 +162,8 @@ impl ConnectRequest {
     /// Accepts with a queue pair of the low layer.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
     /// # let connecting = device.connect(listener.local_addr()?);

@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 /// Registrations of one tag that were prepared and are not over; far fewer than the 256 keys of an STag.
 const MAX_OUTSTANDING: usize = 64;
 
-/// An STag of the low layer; made by [`Pd::fast_reg_mr`]. A queue pair whose [`QpOptions`](crate::QpOptions) enable it executes the
+/// An STag of the low layer; made by [`Pd::fast_reg_mr`]. A queue pair whose [`QpOptions`](crate::low::QpOptions) enable it executes the
 /// registrations: posted as [`SendOp::Register`], or before a message as [`SendOp::RegisterSend`].
 ///
 /// Registrations are executed once each, in the order in which they were prepared, each after the previous one was invalidated:
@@ -31,13 +31,13 @@ const MAX_OUTSTANDING: usize = 64;
 /// is never executed, make another tag.
 ///
 /// ```
-/// use verbena::low::{Wc, Data, Flags, OnFailure, Registration, SendOp, SendWr, Sge};
-/// use verbena::{Access, Device, Qp, QpOptions};
+/// use verbena::low::{Data, Flags, OnFailure, Qp, QpOptions, Registration, SendOp, SendWr, Sge, Wc};
+/// use verbena::{Access, Device};
 ///
 /// let device = Device::open()?;
 /// let (pd, cq) = (device.pd()?, device.cq(64)?);
 /// let registration = Registration { enabled: true, on_failure: OnFailure::Reactive };
-/// let options = QpOptions { registration, ..QpOptions::default() };
+/// let options = QpOptions::default().registration(registration);
 /// # let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, options));
 /// # let (a, b) = (a?, b?);
 /// # let listener = device.listen("127.0.0.1:0")?;
@@ -236,7 +236,8 @@ impl FastRegMr {
     /// The request that invalidates the last registration: once it has completed, the memory cannot be accessed by it.
     ///
     /// ```
-    /// # use verbena::{Access, Device, low::SendOp};
+    /// # use verbena::low::SendOp;
+    /// # use verbena::{Access, Device};
     /// # let pd = Device::open()?.pd()?;
     /// # let memory = pd.memory(4096, Access::LOCAL_WRITE)?;
     /// let mut tag = pd.fast_reg_mr(1)?;

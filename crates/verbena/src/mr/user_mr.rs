@@ -23,7 +23,8 @@ use crate::remote::RemoteMemory;
 /// Registering is the one operation of this crate that the compiler cannot check:
 ///
 /// ```
-/// use verbena::{Access, Device, Mr};
+/// use verbena::mr::Mr;
+/// use verbena::{Access, Device};
 /// let device = Device::open()?;
 /// let pd = device.pd()?;
 /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
@@ -54,7 +55,8 @@ impl Mr {
     /// meanwhile: the adapter and, within the rights, peers read and write it at any time.
     ///
     /// ```
-    /// use verbena::{Access, Device, Mr};
+    /// use verbena::mr::Mr;
+    /// use verbena::{Access, Device};
     /// let pd = Device::open()?.pd()?;
     /// let mut bytes = vec![0_u8; 64];
     /// // SAFETY: dropped before the vector, which is not accessed meanwhile.
@@ -79,7 +81,8 @@ impl Mr {
     /// As for [`register`](Mr::register).
     ///
     /// ```
-    /// use verbena::{Access, Device, Mr};
+    /// use verbena::mr::Mr;
+    /// use verbena::{Access, Device};
     /// let pd = Device::open()?.pd()?;
     /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
     /// // SAFETY: `bytes` is leaked, so it stays mapped, and the example does not access it while peers may.
@@ -107,7 +110,8 @@ impl Mr {
     /// that they access is used meanwhile.
     ///
     /// ```
-    /// use verbena::{Access, Device, Mr};
+    /// use verbena::mr::Mr;
+    /// use verbena::{Access, Device};
     /// let pd = Device::open()?.pd()?;
     /// // Reserved addresses: a gibibyte for which the system has no memory yet.
     /// let start = core::ptr::without_provenance_mut(1 << 40);
@@ -138,7 +142,8 @@ impl Mr {
     /// the adapter is in the range.
     ///
     /// ```
-    /// use verbena::{Access, Device, Mr};
+    /// use verbena::mr::Mr;
+    /// use verbena::{Access, Device};
     /// let pd = Device::open()?.pd()?;
     /// // SAFETY: for local reads only, and the example posts no request.
     /// let mr = unsafe { Mr::register_address_space(&pd, Access::LOCAL_READ) }?;
@@ -159,7 +164,7 @@ impl Mr {
     ///
     /// ```
     /// let pd = verbena::Device::open()?.pd()?;
-    /// let null = verbena::Mr::null(&pd)?;
+    /// let null = verbena::mr::Mr::null(&pd)?;
     /// assert_eq!(null.sge(0, 4096)?.len, 4096);
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -198,7 +203,8 @@ impl Mr {
     /// As for [`register`](Mr::register), from now on.
     ///
     /// ```
-    /// use verbena::{Access, Device, Mr};
+    /// use verbena::mr::Mr;
+    /// use verbena::{Access, Device};
     /// let pd = Device::open()?.pd()?;
     /// let bytes = Box::leak(vec![0_u8; 1 << 20].into_boxed_slice());
     /// // SAFETY: `bytes` is leaked, so it stays mapped from now on, also if the registration is dropped before it completes.
@@ -244,7 +250,8 @@ impl Mr {
     /// As for [`register`](Mr::register), for every byte that lies in the range.
     ///
     /// ```
-    /// use verbena::{Access, Device, Mr, low::PageSize};
+    /// use verbena::mr::{Mr, PageSize};
+    /// use verbena::{Access, Device};
     /// #[repr(align(4096))]
     /// struct Pages([u8; 8192]);
     /// let pd = Device::open()?.pd()?;
@@ -291,7 +298,8 @@ impl Mr {
     /// As for [`register`](Mr::register), until the new registration is dropped, too.
     ///
     /// ```
-    /// use verbena::{Access, Device, Mr};
+    /// use verbena::mr::Mr;
+    /// use verbena::{Access, Device};
     /// let device = Device::open()?;
     /// let (owner, reader) = (device.pd()?, device.pd()?);
     /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
@@ -328,7 +336,8 @@ impl Mr {
     /// A scatter/gather element of it, for a request. Fails if it is out of bounds.
     ///
     /// ```
-    /// # use verbena::{Access, Device, Mr};
+    /// # use verbena::mr::Mr;
+    /// # use verbena::{Access, Device};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
     /// // SAFETY: `bytes` is leaked, so it stays mapped; it is registered for local reads only.
@@ -352,7 +361,8 @@ impl Mr {
     /// The handle for peers.
     ///
     /// ```
-    /// # use verbena::{Access, Device, Mr};
+    /// # use verbena::mr::Mr;
+    /// # use verbena::{Access, Device};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
     /// // SAFETY: `bytes` is leaked, so it stays mapped, and it is not written while peers read it.
@@ -369,7 +379,8 @@ impl Mr {
     /// Its STag.
     ///
     /// ```
-    /// # use verbena::{Access, Device, Mr};
+    /// # use verbena::mr::Mr;
+    /// # use verbena::{Access, Device};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
     /// // SAFETY: `bytes` is leaked and never accessed again by the example itself.
@@ -384,7 +395,8 @@ impl Mr {
     /// Replaces its access rights and keeps its STag. Fails while windows are bound to it.
     ///
     /// ```
-    /// # use verbena::{Access, Device, Mr};
+    /// # use verbena::mr::Mr;
+    /// # use verbena::{Access, Device};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
     /// // SAFETY: `bytes` is leaked, so it stays mapped whatever the rights are; only peers access it.
@@ -404,7 +416,8 @@ impl Mr {
     /// Deregisters it now. Fails, and returns it, while windows are bound to it; dropping it deallocates them as well.
     ///
     /// ```
-    /// # use verbena::{Access, Device, Mr};
+    /// # use verbena::mr::Mr;
+    /// # use verbena::{Access, Device};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
     /// // SAFETY: `bytes` is leaked, so it stays mapped until and after `deregister`.
@@ -428,7 +441,7 @@ impl Pd {
     /// lies `first_offset` bytes into the first page, and the last page may be used in part. The registration keeps the memory.
     ///
     /// ```
-    /// use verbena::low::PageSize;
+    /// use verbena::mr::PageSize;
     /// use verbena::{Access, Device};
     /// let pd = Device::open()?.pd()?;
     /// let memory = pd.memory(4 * 65536, Access::LOCAL_WRITE)?;

@@ -26,8 +26,9 @@ use crate::remote::{RemoteMemory, remote_rights};
 /// one fails, make another window.
 ///
 /// ```
-/// use verbena::low::{Wc, Data, Flags, SendOp, SendWr, WindowType};
-/// use verbena::{Access, Device, Qp, QpOptions};
+/// use verbena::low::{Data, Flags, Qp, QpOptions, SendOp, SendWr, Wc};
+/// use verbena::mr::WindowType;
+/// use verbena::{Access, Device};
 ///
 /// let device = Device::open()?;
 /// let (pd, cq) = (device.pd()?, device.cq(64)?);
@@ -119,7 +120,7 @@ impl Window {
     /// has no effect.
     ///
     /// ```
-    /// use verbena::low::WindowType;
+    /// use verbena::mr::WindowType;
     /// let window = verbena::Device::open()?.pd()?.window(WindowType::TwoB)?.one_touch();
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -134,7 +135,8 @@ impl Window {
     /// grants them. A window of type 1 may already be bound, one of type 2 may not.
     ///
     /// ```
-    /// # use verbena::{Access, Device, low::WindowType};
+    /// # use verbena::mr::WindowType;
+    /// # use verbena::{Access, Device};
     /// # let pd = Device::open()?.pd()?;
     /// let memory = pd.memory(4096, Access::LOCAL_WRITE | Access::BIND)?;
     /// let mut window = pd.window(WindowType::One)?;
@@ -180,7 +182,8 @@ impl Window {
     /// The memory is kept until the window was bound to other memory twice, or is dropped.
     ///
     /// ```
-    /// # use verbena::{Access, Device, low::WindowType};
+    /// # use verbena::mr::WindowType;
+    /// # use verbena::{Access, Device};
     /// # let pd = Device::open()?.pd()?;
     /// # let memory = pd.memory(4096, Access::LOCAL_WRITE | Access::BIND)?;
     /// let mut window = pd.window(WindowType::TwoA)?;
@@ -204,7 +207,7 @@ impl Window {
     /// Its STag, for peers once it is bound.
     ///
     /// ```
-    /// use verbena::low::WindowType;
+    /// use verbena::mr::WindowType;
     /// let window = verbena::Device::open()?.pd()?.window(WindowType::One)?;
     /// assert_ne!(window.stag().get(), 0);
     /// # Ok::<(), verbena::Error>(())
@@ -218,7 +221,8 @@ impl Window {
     ///
     /// ```
     /// use verbena::Access;
-    /// use verbena::low::{SendOp, WindowType};
+    /// use verbena::low::SendOp;
+    /// use verbena::mr::WindowType;
     /// let pd = verbena::Device::open()?.pd()?;
     /// let window = pd.window(WindowType::TwoB)?;
     /// let memory = pd.memory(4096, Access::ALL)?;

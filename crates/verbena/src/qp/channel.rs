@@ -15,7 +15,8 @@ impl Qp {
     /// connections.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, SsqOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions, SsqOptions};
     /// # let device = Device::open()?;
     /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let ssq = pd.ssq(&cq, SsqOptions::default())?;

@@ -17,7 +17,8 @@ use crate::ssq::Ssq;
 /// A queue pair that could not be migrated, and the reason; its connection continues.
 ///
 /// ```
-/// # use verbena::{Device, Qp, QpOptions};
+/// # use verbena::Device;
+/// # use verbena::low::{Qp, QpOptions};
 /// # let device = Device::open()?;
 /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
 /// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
@@ -59,8 +60,9 @@ impl Qp {
     /// connection has ended.
     ///
     /// ```
-    /// # use verbena::{Access, Device, FunctionOptions, Qp, QpOptions, Status};
-    /// # use verbena::low::{Wc, Data, Flags, SendOp, SendWr};
+    /// # use verbena::function::FunctionOptions;
+    /// # use verbena::low::{Data, Flags, Qp, QpOptions, SendOp, SendWr, Wc};
+    /// # use verbena::{Access, Device, Status};
     /// let adapter = Device::open()?;
     /// let (pd, cq) = (adapter.pd()?, adapter.cq(64)?);
     /// let listener = adapter.listen("127.0.0.1:0")?;
@@ -95,7 +97,9 @@ impl Qp {
     /// requests have completed.
     ///
     /// ```
-    /// # use verbena::{Device, FunctionOptions, Qp, QpOptions, SsqOptions};
+    /// # use verbena::Device;
+    /// # use verbena::function::FunctionOptions;
+    /// # use verbena::low::{Qp, QpOptions, SsqOptions};
     /// let adapter = Device::open()?;
     /// let (pd, cq) = (adapter.pd()?, adapter.cq(64)?);
     /// let ssq = pd.ssq(&cq, SsqOptions::default())?;

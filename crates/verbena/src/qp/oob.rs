@@ -18,7 +18,7 @@ const SEPARATOR: char = '#';
 /// What a peer needs to connect to a queue pair; as text `192.0.2.7#5126147`.
 ///
 /// ```
-/// use verbena::QpEndpoint;
+/// use verbena::low::QpEndpoint;
 /// let name: QpEndpoint = "192.0.2.7#5126147".parse()?;
 /// assert_eq!(name.number, 5_126_147);
 /// assert_eq!(name.to_string(), "192.0.2.7#5126147");
@@ -68,14 +68,15 @@ impl QpEndpoint {
 }
 
 impl Qp {
-    /// The name to give to the peer; fails unless it was created [`oob_qpn`](crate::QpOptions::oob). It keeps its number when it is
+    /// The name to give to the peer; fails unless it was created [`oob_qpn`](crate::low::QpOptions::oob). It keeps its number when it is
     /// [migrated](Qp::migrate), but peers cannot connect to it any more.
     ///
     /// ```
-    /// use verbena::{Device, Qp, QpOptions};
+    /// use verbena::Device;
+    /// use verbena::low::{Qp, QpOptions};
     /// let device = Device::open()?;
     /// let cq = device.cq(64)?;
-    /// let options = QpOptions { oob: true, ..QpOptions::default() };
+    /// let options = QpOptions::default().oob(true);
     /// let qp = Qp::new(&device.pd()?, &cq, &cq, options)?;
     /// println!("tell the peer: {}", qp.endpoint()?);
     /// # Ok::<(), verbena::Error>(())
@@ -91,14 +92,14 @@ impl Qp {
     /// [`QpAttr::peer_timeout`](crate::low::QpAttr::peer_timeout) allows.
     ///
     /// ```
-    /// use verbena::low::{Wc, Data, Flags, QpState, RecvWr, SendOp, SendWr};
-    /// use verbena::{Config, Device, Qp, QpOptions};
+    /// use verbena::low::{Data, Flags, Qp, QpOptions, QpState, RecvWr, SendOp, SendWr, Wc};
+    /// use verbena::{Config, Device};
     ///
     /// let mut config = Config::default();
     /// config.set("device", "127.0.0.1").map_err(verbena::Error::Config)?;
     /// let device = Device::with(config)?;
     /// let (pd, cq) = (device.pd()?, device.cq(64)?);
-    /// let options = QpOptions { oob: true, ..QpOptions::default() };
+    /// let options = QpOptions::default().oob(true);
     /// let a = Qp::new(&pd, &cq, &cq, options)?;
     /// let b = Qp::new(&pd, &cq, &cq, options)?;
     /// // Usually two programs that tell each other.
@@ -120,10 +121,11 @@ impl Qp {
     /// Like [`set_peer`](Qp::set_peer), if the peer was given another of the [`addresses`](crate::Device::addresses) than that of [`Qp::endpoint`].
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// # let options = QpOptions { oob: true, ..QpOptions::default() };
+    /// # let options = QpOptions::default().oob(true);
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, options)?;
     /// # let theirs = qp.endpoint()?;
     /// let told = device.addresses()?[0];
@@ -151,7 +153,8 @@ impl Qp {
     /// The peer's address and port while it is connected.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions};
+    /// # use verbena::Device;
+    /// # use verbena::low::{Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
@@ -165,12 +168,12 @@ impl Qp {
     fn local_ip(&self) -> Result<IpAddr, Error> {
         let all = self.0.resources.domain.device.engine.addresses()?;
         let first = all.first().copied();
-        first.ok_or(Error::Engine(verbena_engine::Error::NoDevice))
+        first.ok_or_else(|| verbena_engine::Error::NoDevice.into())
     }
 
     fn oob_qpn(&self) -> Result<Qpn, Error> {
         let qp = self.number();
         let number = self.0.qp.oob_qpn();
-        number.ok_or(Error::Engine(verbena_engine::Error::NoOobNumber { qp }))
+        number.ok_or_else(|| verbena_engine::Error::NoOobNumber { qp }.into())
     }
 }

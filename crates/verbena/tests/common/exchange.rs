@@ -1,8 +1,8 @@
 //! One connected side with memory, and an exchange of every kind of request whose effects are checked.
 //! It makes no assumption about what carries the connection.
 
-use verbena::low::{Data, RecvWr, SendOp};
-use verbena::{Cq, Device, Memory, Qp, Status};
+use verbena::low::{Cq, Data, Qp, RecvWr, SendOp};
+use verbena::{Device, Memory, Status};
 
 use super::low::{SEND, complete, wr};
 use super::pattern;

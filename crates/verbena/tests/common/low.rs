@@ -3,8 +3,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use verbena::low::{Data, Flags, SendOp, SendWr, Wc};
-use verbena::{Cq, Listener, Qp};
+use verbena::Listener;
+use verbena::low::{Cq, Data, Flags, Qp, SendOp, SendWr, Wc};
 
 pub(crate) const SEND: SendOp = SendOp::Send {
     invalidate: None,

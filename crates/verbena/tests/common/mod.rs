@@ -3,7 +3,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use verbena::{Config, Connection, Device, FunctionOptions};
+use verbena::function::FunctionOptions;
+use verbena::{Config, Connection, Device};
 
 pub(crate) mod exchange;
 pub(crate) mod low;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use verbena::low::QpAccessFlags;
-use verbena::{Access, Connection, Error, Fault, RemoteMemory, Status};
+use verbena::{Access, Connection, Error, ErrorKind, Fault, RemoteMemory, Status};
 
 use crate::common::{device, pair, pattern};
 
@@ -357,12 +357,9 @@ fn private_data_and_rejections_are_delivered() {
     let request = listener.next().wait().unwrap();
     assert_eq!(request.private_data(), b"may I");
     request.reject(b"no");
-    match connecting.wait() {
-        Err(Error::Engine(verbena_engine::Error::Rejected { private_data, .. })) => {
-            assert_eq!(private_data, b"no");
-        }
-        other => panic!("{other:?}"),
-    }
+    let rejected = connecting.wait().unwrap_err();
+    assert_eq!(rejected.kind(), ErrorKind::Rejected);
+    assert_eq!(rejected.rejection(), Some(&b"no"[..]));
     let long = vec![0; 1000];
     let refused = device.connector(&long).connect(to).wait().unwrap_err();
     assert_eq!(refused.fault(), Fault::Caller, "{refused}");

@@ -1,10 +1,11 @@
 //! Control queue pairs of the Rust API (V5): requests that depend on each other, in order, with results that can be connected and used.
 //! Failures leave nothing behind, and a request that cannot be queued changes nothing.
 
-use verbena::low::{Arm, Cause, ControlOp, Data, QpState, RecvWr, SendOp, Wc, WcOp, WindowType};
-use verbena::{
-    Access, ControlQueue, Cq, CqChange, Device, Error, HandlerOptions, Qp, QpOptions, Status,
-};
+use verbena::control::{ControlOp, ControlQueue, CqChange};
+use verbena::events::{Cause, HandlerOptions};
+use verbena::low::{Arm, Cq, Data, Qp, QpOptions, QpState, RecvWr, SendOp, Wc, WcOp};
+use verbena::mr::WindowType;
+use verbena::{Access, Device, Error, Status};
 
 use crate::common::device;
 use crate::common::low::{complete, connect_qps, wr};
@@ -330,7 +331,10 @@ fn dropped_control_queue_ends_its_requests() {
     let (memory, registering) = control.register(200, &pd, 4096, Access::ALL).unwrap();
     drop(control);
     // Each request was executed, or ends with an error; none waits for ever.
-    let results: Vec<_> = queued.into_iter().map(verbena::Queued::wait).collect();
+    let results: Vec<_> = queued
+        .into_iter()
+        .map(verbena::control::Queued::wait)
+        .collect();
     let executed = results.iter().filter(|result| result.is_ok()).count();
     assert!(results[executed..].iter().all(Result::is_err), "in order");
     assert_eq!(registering.wait().is_ok(), device.used().stags == 1);

@@ -2,9 +2,10 @@
 //! A relay counts the reads that are outstanding.
 
 use verbena::low::{
-    Data, Limits, PostError, PostRecvError, PostSendError, QpState, RecvWr, SendOp, Wc,
+    Data, Limits, PostError, PostRecvError, PostSendError, Qp, QpOptions, QpState, RecvWr, SendOp,
+    Wc,
 };
-use verbena::{Access, Error, Fault, Qp, QpOptions, Status};
+use verbena::{Access, Error, Fault, Status};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
@@ -90,10 +91,7 @@ fn a_full_queue_refuses_with_its_depth() {
         max_sge: 2,
         inline: 10,
     };
-    let options = QpOptions {
-        limits,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().limits(limits);
     let a = Qp::new(&pd, &cq, &cq, options).unwrap();
     let b = Qp::new(&pd, &got, &got, options).unwrap();
     // M21: both are queue pairs of one device.
@@ -167,12 +165,11 @@ fn limits_beyond_device_are_refused_at_creation() {
     let device = device(&[]);
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
     let most = device.attributes().requests;
-    let sends = |sends| QpOptions {
-        limits: Limits {
+    let sends = |sends| {
+        QpOptions::default().limits(Limits {
             sends,
             ..Limits::default()
-        },
-        ..QpOptions::default()
+        })
     };
     Qp::new(&pd, &cq, &cq, sends(most)).unwrap();
     let refused = Qp::new(&pd, &cq, &cq, sends(most + 1)).unwrap_err();

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use verbena::low::{Data, QpState, RecvWr};
+use verbena::low::{Data, Qp, QpOptions, QpState, RecvWr};
 use verbena::{
-    Access, BufResult, Connection, Depths, Device, Error, Pending, Qp, QpOptions, Received,
+    Access, BufResult, Connection, Depths, Device, Error, Fault, Pending, Received, Status,
 };
-use verbena::{Fault, Status};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, wr};

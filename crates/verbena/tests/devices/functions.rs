@@ -3,14 +3,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use verbena::datagram::{Destination, UdOptions, UdQp, UdSendWr};
+use verbena::events::HandlerOptions;
+use verbena::function::{FunctionOptions, Service};
 use verbena::low::{
-    Data, Destination, Flags, PostError, PostSendError, QpState, Qpn, RecvWr, RemoteAddr, SendOp,
-    Service, Stag, UdSendWr, WindowType,
+    Cq, Data, Flags, Pd, PostError, PostSendError, Qp, QpOptions, QpState, Qpn, RecvWr, RemoteAddr,
+    SendOp, SsqOptions, Stag,
 };
-use verbena::{
-    Access, Connection, Cq, Device, Error, Fault, FunctionOptions, HandlerOptions, Memory, Pd, Qp,
-    QpOptions, SsqOptions, Status, UdOptions, UdQp,
-};
+use verbena::mr::WindowType;
+use verbena::{Access, Connection, Device, Error, Fault, Memory, Status};
 
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use crate::common::{LOOPBACK, device, pattern, small_function, virtual_function};
@@ -282,19 +283,13 @@ fn handles_of_one_function_are_refused_by_another() {
     let unknown = side(&b);
     let request = listener.next().wait().unwrap();
     let refused = request.accept_on(&unknown.qp, b"").err();
-    assert!(
-        matches!(refused, Some(Error::Engine(verbena_engine::Error::Foreign))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Some(Error::Foreign)), "{refused:?}");
     assert!(joining.wait().is_err(), "the connection is rejected");
 }
 
 /// A queue pair for out-of-band connections, of a function with one address.
 fn oob_side(device: &Device) -> Side {
-    let options = QpOptions {
-        oob: true,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().oob(true);
     let plain = side(device);
     let qp = Qp::new(&plain._pd, &plain.cq, &plain.cq, options).unwrap();
     Side { qp, ..plain }
@@ -347,10 +342,7 @@ fn functions_have_addresses_of_their_own() {
     // An address that this host does not have cannot be used.
     let elsewhere = at("192.0.2.77").unwrap();
     let (pd, cq) = (elsewhere.pd().unwrap(), elsewhere.cq(8).unwrap());
-    let options = QpOptions {
-        oob: true,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().oob(true);
     assert!(Qp::new(&pd, &cq, &cq, options).is_err());
 }
 

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use verbena::low::{
-    Affinity, Arm, Arming, Cause, Class, Completion, Data, Origin, Reason, RecvWr, processor,
+use verbena::events::{
+    Affinity, Arming, Cause, Class, Completion, Event, Handler, HandlerOptions, Origin, Reason,
 };
-use verbena::{Cq, Device, Error, Event, Fault, Handler, HandlerOptions, Qp, QpOptions, Status};
+use verbena::low::{Arm, Cq, Data, Qp, QpOptions, RecvWr};
+use verbena::unstable::processor;
+use verbena::{Device, Error, Fault, Status};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use verbena::low::{Data, QpState, RecvWr};
-use verbena::{
-    Access, Cq, Device, Error, FailedHandover, Handover, HandoverListener, HandoverStep,
-    IncomingHandover, Qp, QpOptions, Status,
+use verbena::handover::{
+    FailedHandover, Handover, HandoverListener, HandoverStep, IncomingHandover,
 };
+use verbena::low::{Cq, Data, Qp, QpOptions, QpState, RecvWr};
+use verbena::{Access, Device, Error, Status};
 use verbena_testing::{wait_for, wait_until};
 
 use crate::common::low::{SEND, complete, connect_qps, wr};

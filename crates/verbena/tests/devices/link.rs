@@ -5,8 +5,8 @@ use core::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::mpsc;
 
-use verbena::Event;
-use verbena::low::{Cause, is_link_up};
+use verbena::events::{Cause, Event};
+use verbena::unstable::is_link_up;
 use verbena_testing::{WAIT_LIMIT, wait_until};
 
 use crate::common::device;

@@ -4,11 +4,12 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use verbena::events::HandlerOptions;
 use verbena::low::{
-    Arm, Data, Flags, FlushScope, Limits, PostError, PostRecvError, PostSendError, QpState, RecvWr,
-    SendOp, SendWr, Wc, WcOp,
+    Arm, Cq, Data, Flags, FlushScope, Limits, Pd, PostError, PostRecvError, PostSendError, Qp,
+    QpOptions, QpState, RecvWr, SendOp, SendWr, Wc, WcOp,
 };
-use verbena::{Access, Cq, Device, HandlerOptions, Memory, Pd, Qp, QpOptions, Status};
+use verbena::{Access, Device, Memory, Status};
 
 use crate::common::low::{SEND, complete, connect_qps, wr};
 use crate::common::{device, pattern};
@@ -27,14 +28,11 @@ impl Side {
         let device = device(&[]);
         let pd = device.pd().unwrap();
         let (sent, received) = (device.cq(4096).unwrap(), device.cq(4096).unwrap());
-        let options = QpOptions {
-            limits: Limits {
-                sends: 512,
-                receives: 512,
-                ..Limits::default()
-            },
-            ..QpOptions::default()
-        };
+        let options = QpOptions::default().limits(Limits {
+            sends: 512,
+            receives: 512,
+            ..Limits::default()
+        });
         let qp = Qp::new(&pd, &sent, &received, options).unwrap();
         let memory = pd.memory(1 << 20, Access::ALL).unwrap();
         Side {

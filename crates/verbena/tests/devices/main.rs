@@ -9,6 +9,7 @@ mod control;
 mod depths;
 mod endpoint;
 mod examples;
+mod faults;
 mod functions;
 mod futures;
 mod handlers;

@@ -1,7 +1,7 @@
 //! Migrations that fail, and why (V1). The connection continues where it was.
 
-use verbena::low::{Data, RecvWr, Wc};
-use verbena::{Access, Cq, Device, Error, Qp, QpOptions, Status};
+use verbena::low::{Cq, Data, Qp, QpOptions, RecvWr, Wc};
+use verbena::{Access, Device, Error, Status};
 
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use crate::common::{LOOPBACK, device, virtual_function};

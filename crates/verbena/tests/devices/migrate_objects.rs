@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use verbena::low::{Data, QpState, RecvWr, SendOp, Wc, WindowType};
-use verbena::{
-    Access, Cq, Device, Error, FailedHandover, FunctionOptions, Handover, HandoverListener,
-    IncomingHandover, Memory, Pd, Qp, QpOptions, RemoteMemory, Ssq, SsqOptions, Status, Window,
-};
+use verbena::function::FunctionOptions;
+use verbena::handover::{FailedHandover, Handover, HandoverListener, IncomingHandover};
+use verbena::low::{Cq, Data, Pd, Qp, QpOptions, QpState, RecvWr, SendOp, Ssq, SsqOptions, Wc};
+use verbena::mr::{Window, WindowType};
+use verbena::{Access, Device, Error, Memory, RemoteMemory, Status};
 
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use crate::common::{LOOPBACK, device, small_function, virtual_function};
@@ -28,10 +28,7 @@ struct Side {
 impl Side {
     fn new(device: &Device, oob: bool) -> Side {
         let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
-        let options = QpOptions {
-            oob,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::default().oob(oob);
         let qp = Qp::new(&pd, &cq, &cq, options).unwrap();
         qp.modify(QpState::Init).unwrap();
         let device = device.clone();

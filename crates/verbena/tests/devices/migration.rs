@@ -6,11 +6,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena::low::{self, Data, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc};
-use verbena::{
-    Access, Cq, Device, Handover, HandoverListener, IncomingHandover, Memory, Pd, Qp, QpOptions,
-    Status,
+use verbena::handover::{Handover, HandoverListener, IncomingHandover};
+use verbena::low::{
+    self, Cq, Data, Pd, Qp, QpOptions, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc,
 };
+use verbena::{Access, Device, Memory, Status};
 
 use crate::common::low::{SEND, connect_qps, wr};
 use crate::common::{LOOPBACK, device, virtual_function};

@@ -1,11 +1,13 @@
 //! One-touch memory and registration by work request over real connections: what both sides observe (M4, M9, M11).
 //! A second access to one-touch memory ends the connection with a Terminate.
 
+use verbena::function::PageQuota;
 use verbena::low::{
-    Data, OnFailure, PageQuota, QpState, RecvWr, RegisterError, Registration, SendOp, Sge, Wc,
-    WcOp, WindowType,
+    Cq, Data, OnFailure, Pd, Qp, QpOptions, QpState, RecvWr, RegisterError, Registration, SendOp,
+    Sge, Wc, WcOp,
 };
-use verbena::{Access, Cq, Device, Error, Fault, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
+use verbena::mr::WindowType;
+use verbena::{Access, Device, Error, Fault, Memory, RemoteMemory, Status};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
@@ -40,10 +42,7 @@ impl World {
             enabled: true,
             on_failure,
         };
-        let options = QpOptions {
-            registration,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::default().registration(registration);
         let b = Qp::new(&pd, &b_cq, &b_cq, options).unwrap();
         connect_qps(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
         let rights = Access::LOCAL_WRITE | Access::BIND;

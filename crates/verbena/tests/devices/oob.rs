@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use verbena::low::{Data, Psn, Psns, QpState, RecvWr, SendOp};
-use verbena::{Access, Cq, Device, Error, Fault, Memory, Qp, QpEndpoint, QpOptions, Status};
+use verbena::low::{Cq, Data, Psn, Psns, Qp, QpEndpoint, QpOptions, QpState, RecvWr, SendOp};
+use verbena::{Access, Device, Error, Fault, Memory, Status};
 
 use crate::common::low::{SEND, complete, wait_until, wr};
 use crate::common::{device, pattern};
@@ -19,10 +19,7 @@ struct Side {
 fn side() -> Side {
     let device = device(&[("device", "127.0.0.1")]);
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
-    let options = QpOptions {
-        oob: true,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().oob(true);
     Side {
         qp: Qp::new(&pd, &cq, &cq, options).unwrap(),
         memory: pd.memory(8192, Access::ALL).unwrap(),

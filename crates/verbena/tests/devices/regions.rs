@@ -1,8 +1,9 @@
 //! Registered memory as peers reach it over real connections: the remote-access policy (M7), regions that share memory (M5), and page
 //! lists (M3). A peer's access that is refused ends its connection, so that each refused access has a connection of its own.
 
-use verbena::low::{Data, PageSize, PdOptions, RemoteAccess, SendOp, WindowType};
-use verbena::{Access, Cq, Device, Error, Pd, Qp, QpOptions, RemoteMemory, Status};
+use verbena::low::{Cq, Data, Pd, PdOptions, Qp, QpOptions, SendOp};
+use verbena::mr::{PageSize, RemoteAccess, WindowType};
+use verbena::{Access, Device, Error, RemoteMemory, Status};
 
 use crate::common::low::{complete, connect_qps, wr};
 use crate::common::{device, pattern};
@@ -21,9 +22,7 @@ struct Link {
 impl Link {
     fn new(device: &Device, pd: &Pd) -> Link {
         let verbs = Some(RemoteAccess::Verbs);
-        let options = PdOptions {
-            remote_access: verbs,
-        };
+        let options = PdOptions::default().remote_access(verbs);
         let peer_pd = device.pd_with(options).unwrap();
         let (peer_cq, own_cq) = (device.cq(64).unwrap(), device.cq(64).unwrap());
         let peer = Qp::new(&peer_pd, &peer_cq, &peer_cq, QpOptions::default()).unwrap();
@@ -116,9 +115,7 @@ fn remote_access_of_domain_overrides_setting() {
             (RemoteAccess::Verbs, Status::Success),
             (RemoteAccess::WindowsOnly, Status::RemAccessErr),
         ] {
-            let options = PdOptions {
-                remote_access: Some(remote_access),
-            };
+            let options = PdOptions::default().remote_access(Some(remote_access));
             let pd = device.pd_with(options).unwrap();
             assert_eq!(pd.remote_access(), remote_access);
             let got = by_region_and_window(&device, &pd);
@@ -130,9 +127,7 @@ fn remote_access_of_domain_overrides_setting() {
 #[test]
 fn reused_domain_number_has_default_policy() {
     let device = device(&[]);
-    let options = PdOptions {
-        remote_access: Some(RemoteAccess::WindowsOnly),
-    };
+    let options = PdOptions::default().remote_access(Some(RemoteAccess::WindowsOnly));
     let restricted: Vec<Pd> = (0..64).map(|_| device.pd_with(options).unwrap()).collect();
     drop(restricted);
     let all: Vec<Pd> = (0..256).map(|_| device.pd().unwrap()).collect();

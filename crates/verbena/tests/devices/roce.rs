@@ -4,8 +4,9 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use verbena::low::{Data, Mtu, Psn, Psns, QpState, Qpn, StreamPath};
-use verbena::{Access, Fault, Handover, Qp, QpOptions, RemoteMemory, Status};
+use verbena::handover::Handover;
+use verbena::low::{Data, Mtu, Psn, Psns, Qp, QpOptions, QpState, Qpn, StreamPath};
+use verbena::{Access, Fault, RemoteMemory, Status};
 
 use crate::common::exchange::{LEN, Side, exchange};
 use crate::common::low::{SEND, complete, wr};
@@ -17,10 +18,7 @@ fn side(address: &str, settings: &[(&str, &str)]) -> Side {
     all.extend(settings);
     let device = device(&all);
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
-    let options = QpOptions {
-        oob: true,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().oob(true);
     Side {
         qp: Qp::new(&pd, &cq, &cq, options).unwrap(),
         memory: pd.memory(2 * LEN + 64, Access::ALL).unwrap(),

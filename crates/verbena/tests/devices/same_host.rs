@@ -4,8 +4,8 @@
 
 use core::time::Duration;
 
-use verbena::low::{Data, RecvWr, SendOp, StreamPath, Wc};
-use verbena::{Access, Qp, QpOptions, Status};
+use verbena::low::{Data, Qp, QpOptions, RecvWr, SendOp, StreamPath, Wc};
+use verbena::{Access, Status};
 
 use crate::common::device;
 use crate::common::exchange::{LEN, Side, exchange};

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
-use verbena::low::{Data, PostError, PostRecvError, RecvWr, Wc};
-use verbena::{Access, Cq, Device, Error, Event, Fault, Memory, Pd, Qp, QpOptions, Srq, Status};
+use verbena::events::Event;
+use verbena::low::{Cq, Data, Pd, PostError, PostRecvError, Qp, QpOptions, RecvWr, Srq, Wc};
+use verbena::{Access, Device, Error, Fault, Memory, Status};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};

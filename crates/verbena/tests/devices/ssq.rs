@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use verbena::events::Event;
 use verbena::low::{
-    Data, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, SsqOutcome, Wc,
+    Cq, Data, Pd, PostError, PostSendError, Qp, QpOptions, QpState, RecvWr, RemoteAddr, SendOp,
+    Ssq, SsqOptions, SsqOutcome, Wc,
 };
-use verbena::{Access, Cq, Device, Error, Listener, Memory, Pd, Qp, QpOptions, Ssq, SsqOptions};
-use verbena::{Event, Status};
+use verbena::{Access, Device, Error, Listener, Memory, Status};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
@@ -52,11 +53,7 @@ impl World {
         let (ours, theirs) = (publisher.pd().unwrap(), subscriber.pd().unwrap());
         // As many as any test posts: the send queue has a slot for the next request before the completion is polled.
         let sent = publisher.cq(512).unwrap();
-        let options = SsqOptions {
-            requests,
-            stall: Some(stall),
-            ..SsqOptions::default()
-        };
+        let options = SsqOptions::default().requests(requests).stall(Some(stall));
         World {
             ssq: ours.ssq(&sent, options).unwrap(),
             sent,

@@ -7,14 +7,14 @@ use std::net::{IpAddr, TcpListener};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use verbena::low::{
-    Arm, Cause, ChannelEvent, Completion, Data, Destination, Flags, HashKey, PacketTuple, QpState,
-    Qpn, RecvWr, Redirection, Signal, SteeringRegister, UdSendWr, Wc,
+use verbena::datagram::{Destination, UdOptions, UdQp, UdSendWr};
+use verbena::events::{
+    Cause, ChannelEvent, Completion, Handler, HandlerOptions, HashKey, PacketTuple, Redirection,
+    Signal, SteeringRegister,
 };
+use verbena::low::{Arm, Cq, Data, Flags, Qp, QpOptions, QpState, Qpn, RecvWr, Wc};
 use verbena::tcp::{TcpChannel, TcpOptions, TcpQp};
-use verbena::{
-    Access, Config, Cq, Device, Fault, Handler, HandlerOptions, Qp, QpOptions, UdOptions, UdQp,
-};
+use verbena::{Access, Config, Device, Fault};
 
 use crate::common::device;
 use crate::common::low::{SEND, wait_until, wr};
@@ -250,10 +250,7 @@ fn timer_completions_go_to_their_own_handler() {
     let world = Steered::with(&[("device", "127.0.70.3"), ("wire", "roce"), quick]);
     world.device.set_interrupt_table(&[1]).unwrap();
     let gone = device(&[("device", "127.0.70.4"), ("wire", "roce")]);
-    let oob = QpOptions {
-        oob: true,
-        ..QpOptions::default()
-    };
+    let oob = QpOptions::default().oob(true);
     let create = |device: &Device, cq: &Cq| Qp::new(&device.pd().unwrap(), cq, cq, oob).unwrap();
     let absent = create(&gone, &gone.cq(16).unwrap());
     let endpoint = absent.endpoint().unwrap();
@@ -311,10 +308,7 @@ fn table_names_channel_and_queue_of_channel_events() {
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
     let memory = pd.memory(4096, Access::ALL).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = TcpOptions {
-        channel: Some(TcpChannel { number: 2, low: 0 }),
-        ..TcpOptions::default()
-    };
+    let options = TcpOptions::default().channel(Some(TcpChannel { number: 2, low: 0 }));
     let to = listener.local_addr().unwrap();
     let qp = TcpQp::connect(&pd, (&cq, &cq), to, options).unwrap();
     let (mut peer, _) = listener.accept().unwrap();

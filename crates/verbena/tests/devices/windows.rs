@@ -1,8 +1,9 @@
 //! Memory windows over real connections: what a peer may do through one, and the error after the window was invalidated.
 //! The memory itself grants no remote access.
 
-use verbena::low::{Data, RecvWr, SendOp, WindowType};
-use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
+use verbena::low::{Cq, Data, Pd, Qp, QpOptions, RecvWr, SendOp};
+use verbena::mr::WindowType;
+use verbena::{Access, Device, Error, Memory, RemoteMemory, Status};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wr};

@@ -1,7 +1,11 @@
 //! XRC over real connections: in both personalities, by address and by number, and towards peers that do not fit.
 
-use verbena::low::{Data, PostError, PostSendError, QpState, QpType, RecvWr, SendOp};
-use verbena::{Access, Cq, Device, Error, Event, Memory, Pd, Qp, QpOptions, Srq, Status, Xrcd};
+use verbena::events::Event;
+use verbena::low::{
+    Cq, Data, Pd, PostError, PostSendError, Qp, QpOptions, QpState, QpType, RecvWr, SendOp, Srq,
+    Xrcd,
+};
+use verbena::{Access, Device, Error, Memory, Status};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
@@ -51,11 +55,7 @@ impl Receiver {
 
 fn initiator(device: &Device, oob: bool) -> (Qp, Cq, Memory) {
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
-    let options = QpOptions {
-        qp_type: QpType::XrcSend,
-        oob,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().qp_type(QpType::XrcSend).oob(oob);
     let qp = Qp::new(&pd, &cq, &cq, options).unwrap();
     let memory = pd.memory(8192, Access::ALL).unwrap();
     (qp, cq, memory)
@@ -102,10 +102,7 @@ fn one_connection_reaches_every_queue() {
 fn targets_connect_by_number() {
     let settings = &[("device", "127.0.0.1")];
     let receiver = Receiver::new(settings);
-    let options = QpOptions {
-        oob: true,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().oob(true);
     let target = Qp::xrc_target(&receiver.xrcd, options).unwrap();
     let sender = initiator(&device(settings), true);
     sender.0.set_peer(target.endpoint().unwrap()).unwrap();
@@ -121,10 +118,7 @@ fn reliable_queue_pair_does_not_answer_an_initiator() {
     let settings = &[("device", "127.0.0.1")];
     let there = device(settings);
     let (pd, cq) = (there.pd().unwrap(), there.cq(64).unwrap());
-    let options = QpOptions {
-        oob: true,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().oob(true);
     let reliable = Qp::new(&pd, &cq, &cq, options).unwrap();
     let sender = initiator(&device(settings), false);
     let listener = there.listen("127.0.0.1:0").unwrap();
@@ -193,10 +187,7 @@ fn wrong_parts_and_posts_are_refused() {
     let (pd, cq) = (other.pd().unwrap(), other.cq(8).unwrap());
     let foreign = pd.xrc_srq(&receiver.xrcd, &cq, 4, 1);
     assert!(matches!(foreign, Err(Error::Foreign)));
-    let options = |qp_type| QpOptions {
-        qp_type,
-        ..QpOptions::default()
-    };
+    let options = |qp_type| QpOptions::default().qp_type(qp_type);
     let bare = Qp::new(&pd, &cq, &cq, options(QpType::XrcRecv)).unwrap_err();
     assert!(bare.to_string().contains("needs an XRC domain"), "{bare}");
     let srq = pd.srq(4, 1).unwrap();

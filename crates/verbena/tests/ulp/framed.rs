@@ -8,12 +8,13 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use verbena::low::{BareCq, QpState, RecvWr, Sge, Wc, WcOp};
+use verbena::events::Event;
+use verbena::low::{BareCq, Pd, QpState, RecvWr, Sge, Wc, WcOp};
 use verbena::ulp::{
     Carrier, IoOutcome, Outbox, Receive, ReceiveQueue, ReceiveQueueError, Receiving, Refusal,
     Sending, Sources, Targets, Time, UlpConnection, UlpInit, UlpOptions, UlpQp,
 };
-use verbena::{Error, Event, Pd, Status};
+use verbena::{Error, Status};
 
 /// Bytes of the length in front of a message.
 const HEADER: usize = 4;

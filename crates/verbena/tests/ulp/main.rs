@@ -10,8 +10,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use framed::FramedQp;
-use verbena::low::{QpState, Wc, WcOp};
-use verbena::{Access, Cq, Device, Error, Memory, Pd, Status};
+use verbena::low::{Cq, Pd, QpState, Wc, WcOp};
+use verbena::{Access, Device, Error, Memory, Status};
 
 /// More than sockets buffer, so that a message takes several system calls in each direction.
 const LONG: usize = 8 << 20;

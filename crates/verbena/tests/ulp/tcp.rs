@@ -5,11 +5,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use verbena::low::{ChannelEvent, Data, Flags, QpState, RecvWr, WcOp};
+use verbena::events::{ChannelEvent, Event};
+use verbena::low::{Data, Flags, QpState, RecvWr, WcOp};
 use verbena::tcp::{
     Acknowledgement, ByteTransport, Fill, TcpChannel, TcpOptions, TcpQp, TcpSendWr,
 };
-use verbena::{Error, Event, Fault, Status};
+use verbena::{Error, Fault, Status};
 
 use super::{LONG, World, listen, pattern};
 
@@ -32,11 +33,9 @@ fn receive(world: &World, qp: &TcpQp, id: u64, at: usize, len: usize) {
 #[test]
 fn bytes_travel_between_two_tcp_queue_pairs() {
     let mut world = World::new(2 * LONG);
-    let whole = TcpOptions {
-        fill: Fill::Whole,
-        acknowledgement: Acknowledgement::Delivered,
-        ..TcpOptions::default()
-    };
+    let whole = TcpOptions::default()
+        .fill(Fill::Whole)
+        .acknowledgement(Acknowledgement::Delivered);
     let (a, stream) = connect(&world, whole);
     let queues = (&*world.cq, &*world.cq);
     let b = TcpQp::from_stream(&world.pd, queues, stream, whole).unwrap();
@@ -58,10 +57,7 @@ fn bytes_travel_between_two_tcp_queue_pairs() {
 fn sctp_is_refused_with_the_reason() {
     let world = World::new(64);
     let (listener, to) = listen();
-    let sctp = TcpOptions {
-        transport: ByteTransport::Sctp,
-        ..TcpOptions::default()
-    };
+    let sctp = TcpOptions::default().transport(ByteTransport::Sctp);
     let queues = (&*world.cq, &*world.cq);
     let stream = TcpStream::connect(to).unwrap();
     let (mut peer, _) = listener.accept().unwrap();
@@ -86,10 +82,7 @@ fn sctp_is_refused_with_the_reason() {
 #[test]
 fn consumed_send_completes_with_the_reply() {
     let mut world = World::new(4096);
-    let options = TcpOptions {
-        acknowledgement: Acknowledgement::Consumed,
-        ..TcpOptions::default()
-    };
+    let options = TcpOptions::default().acknowledgement(Acknowledgement::Consumed);
     let (qp, mut peer) = connect(&world, options);
     receive(&world, &qp, 1, 0, 64);
     send(&qp, 2, Data::Inline(b"request"));
@@ -104,10 +97,7 @@ fn consumed_send_completes_with_the_reply() {
 fn shared_receives_wake_the_connection_that_waits() {
     let mut world = World::new(4096);
     let srq = world.pd.srq(16, 1).unwrap();
-    let options = TcpOptions {
-        srq: Some(&srq),
-        ..TcpOptions::default()
-    };
+    let options = TcpOptions::default().srq(Some(&srq));
     let (a, mut to_a) = connect(&world, options);
     let (b, mut to_b) = connect(&world, options);
     // Bytes wait in both connections, whose queue is not polled: each posted receive lets one proceed.
@@ -180,10 +170,7 @@ fn shared_receive_queue_of_other_device_is_refused() {
     let (world, other) = (World::new(64), World::new(64));
     let srq = other.pd.srq(4, 1).unwrap();
     let (_listener, to) = listen();
-    let options = TcpOptions {
-        srq: Some(&srq),
-        ..TcpOptions::default()
-    };
+    let options = TcpOptions::default().srq(Some(&srq));
     let refused = TcpQp::connect(&world.pd, (&world.cq, &world.cq), to, options);
     assert!(matches!(refused, Err(Error::Foreign)));
 }
@@ -204,10 +191,7 @@ fn receives_raise_events_of_their_channel() {
         what,
         count,
     };
-    let options = TcpOptions {
-        channel: Some(TcpChannel { number: 5, low: 1 }),
-        ..TcpOptions::default()
-    };
+    let options = TcpOptions::default().channel(Some(TcpChannel { number: 5, low: 1 }));
     let (qp, mut peer) = connect(&world, options);
     receive(&world, &qp, 1, 0, 64);
     peer.write_all(b"bytes").unwrap();
@@ -220,10 +204,7 @@ fn receives_raise_events_of_their_channel() {
     assert_eq!(next(), event(ChannelEvent::IllegalPost, 1));
     qp.fail("the end");
     assert!(told.try_recv().is_err(), "no receive was flushed");
-    let unknown = TcpOptions {
-        channel: Some(TcpChannel { number: 32, low: 0 }),
-        ..TcpOptions::default()
-    };
+    let unknown = TcpOptions::default().channel(Some(TcpChannel { number: 32, low: 0 }));
     let (_listener, to) = listen();
     let refused = TcpQp::connect(&world.pd, (&world.cq, &world.cq), to, unknown).unwrap_err();
     assert_eq!(refused.fault(), Fault::Caller);

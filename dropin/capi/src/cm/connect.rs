@@ -7,8 +7,8 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::{Arc, Once};
 
-use verbena::low::{QpState, RnrRetry};
-use verbena::{Error, Qp};
+use verbena::Error;
+use verbena::low::{Qp, QpState, RnrRetry};
 
 use super::address::wire_port;
 use super::conn_param::{ConnParam, MANAGED_ATTR_MASK, RETRY_COUNT, copy_private_data};

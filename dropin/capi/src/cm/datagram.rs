@@ -5,8 +5,9 @@ use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use verbena::Error;
+use verbena::datagram::{SidrRequest, UdEndpoint};
 use verbena::low::Qpn;
-use verbena::{Error, SidrRequest, UdEndpoint};
 
 use super::address::{program_port, wire_port};
 use super::id::{self, Id};

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena::{BoundListener, ConnectRequest, Listener};
+use verbena::Listener;
+use verbena::cm::{BoundListener, ConnectRequest};
 
 use super::address::storage;
 use super::link::{IncomingRequest, Link};

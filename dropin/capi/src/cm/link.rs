@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use verbena::{ConnectRequest, SidrRequest};
+use verbena::cm::ConnectRequest;
+use verbena::datagram::SidrRequest;
 
 use super::timewait::Timewait;
 use crate::abi::*;

@@ -3,7 +3,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use verbena::{SidrListener, SidrQuery, SidrRequest};
+use verbena::datagram::{SidrListener, SidrQuery, SidrRequest};
 
 use super::address::{local_addr_for, program_port};
 use crate::errno::Errno;

@@ -29,7 +29,7 @@ impl Timewait {
         let mut sender = self.0.lock();
         if sender.is_none() {
             let (give, take) = channel();
-            match verbena::low::spawn("verbena-cm", move || run(&take)) {
+            match verbena::unstable::spawn("verbena-cm", move || run(&take)) {
                 Ok(_) => *sender = Some(give),
                 Err(error) => log::error(|| error.to_string()),
             }

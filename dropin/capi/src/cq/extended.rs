@@ -5,7 +5,8 @@
 use core::ffi::c_int;
 
 use parking_lot::MutexGuard;
-use verbena::low::{CqOptions, timestamp};
+use verbena::low::CqOptions;
+use verbena::unstable::timestamp;
 
 use super::{CqObject, CqParams, Current, Queue, create, wc};
 use crate::abi::*;

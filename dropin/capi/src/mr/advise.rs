@@ -5,7 +5,8 @@
 use core::ffi::c_int;
 
 use verbena::Error;
-use verbena::low::{Prefetch, Refusal};
+use verbena::low::Prefetch;
+use verbena::mr::Refusal;
 
 use crate::abi::*;
 use crate::caller::handle;

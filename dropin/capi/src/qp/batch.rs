@@ -4,8 +4,8 @@
 use core::ops::Range;
 
 use smallvec::SmallVec;
-use verbena::Qp;
-use verbena::low::{Data, Destination, Flags, PostError, PostSendError, SendOp, SendWr, UdSendWr};
+use verbena::datagram::{Destination, UdSendWr};
+use verbena::low::{Data, Flags, PostError, PostSendError, Qp, SendOp, SendWr};
 
 use super::Pair;
 use super::transport::Transport;

@@ -7,9 +7,9 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use verbena::low::{
-    Mtu, Personality, Psn, Psns, QpAccessFlags, QpAttr, QpState, RnrRetry, RnrTimer, Wire,
+    Mtu, Personality, Psn, Psns, Qp, QpAccessFlags, QpAttr, QpEndpoint, QpState, RnrRetry, RnrTimer,
 };
-use verbena::{Qp, QpEndpoint};
+use verbena::unstable::Wire;
 
 use super::attributes::state_of;
 use super::transitions::allowed;

@@ -4,7 +4,8 @@
 
 use core::ffi::c_int;
 
-use verbena::low::{Data, Destination, Flags, Qpn, RemoteAddr, SendOp, SendWr, Stag, To};
+use verbena::datagram::Destination;
+use verbena::low::{Data, Flags, Qpn, RemoteAddr, SendOp, SendWr, Stag, To};
 
 use super::batch::{Batch, Source};
 use super::transport::Transport;

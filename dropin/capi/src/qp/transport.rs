@@ -1,8 +1,11 @@
 //! The adapter's queue pair behind a C queue pair: a connected one or one for datagrams.
 //! Types that the personality does not have are refused with `EOPNOTSUPP`.
 
-use verbena::low::{BareCq, Limits, Personality, PostRecvError, QpState, QpType, RecvWr};
-use verbena::{Pd, Qp, QpOptions, Srq, UdOptions, UdQp, Xrcd};
+use verbena::datagram::{UdOptions, UdQp};
+use verbena::low::{
+    BareCq, Limits, Pd, Personality, PostRecvError, Qp, QpOptions, QpState, QpType, RecvWr, Srq,
+    Xrcd,
+};
 
 use crate::abi::*;
 use crate::errno::Errno;
@@ -32,9 +35,7 @@ impl Transport {
         let roce = asked.personality == Personality::Roce;
         let TransportParams { pd, send, recv, .. } = asked;
         if roce && asked.kind == IBV_QPT_UD {
-            let options = UdOptions {
-                limits: asked.limits,
-            };
+            let options = UdOptions::default().limits(asked.limits);
             let ud = match asked.srq {
                 Some(srq) => UdQp::with_srq(pd, send, recv, srq, options),
                 None => UdQp::new(pd, send, recv, options),
@@ -47,14 +48,12 @@ impl Transport {
             IBV_QPT_XRC_SEND => QpType::XrcSend,
             _ => return Err(Errno::NOSUPP),
         };
-        let options = QpOptions {
-            personality: Some(asked.personality),
-            qp_type,
-            limits: asked.limits,
+        let options = QpOptions::default()
+            .personality(asked.personality)
+            .qp_type(qp_type)
+            .limits(asked.limits)
             // RoCE queue pairs are connected by the program, out of band; iWARP's by the connection manager.
-            oob: roce && !asked.managed,
-            ..QpOptions::default()
-        };
+            .oob(roce && !asked.managed);
         let qp = match asked.srq {
             Some(srq) => Qp::with_srq(pd, send, recv, srq, options),
             None => Qp::new(pd, send, recv, options),
@@ -68,11 +67,9 @@ impl Transport {
         personality: Personality,
         managed: bool,
     ) -> Result<Transport, Errno> {
-        let options = QpOptions {
-            personality: Some(personality),
-            oob: personality == Personality::Roce && !managed,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::default()
+            .personality(personality)
+            .oob(personality == Personality::Roce && !managed);
         Ok(Transport::Connected(Qp::xrc_target(xrcd, options)?))
     }
 

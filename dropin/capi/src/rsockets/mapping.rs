@@ -4,7 +4,8 @@
 use core::ffi::{c_int, c_void};
 
 use libc::off_t;
-use verbena::{Access, Mr};
+use verbena::Access;
+use verbena::mr::Mr;
 use verbena_rsocket::Flags;
 
 use super::{bytes, table};

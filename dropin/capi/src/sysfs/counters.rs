@@ -2,7 +2,7 @@
 //! names of the kernel's software adapter (rxe), and the one by which adapters count packets with a wrong ICRC.
 //! Messages stand for packets; `port_*_data` is in units of four octets, as on every adapter.
 
-use verbena::low::{DatagramDrops, FunctionCounters};
+use verbena::function::{DatagramDrops, FunctionCounters};
 
 /// `counters/` of a port.
 pub(super) const PORT: &[&str] = &[

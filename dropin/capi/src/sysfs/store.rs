@@ -35,7 +35,7 @@ pub(super) fn directory(tree: &Tree) -> io::Result<PathBuf> {
 
 /// Where a user's directory can be, the best first.
 fn bases(user: u32) -> Vec<PathBuf> {
-    let mut bases = verbena::runtime::candidates();
+    let mut bases = verbena::unstable::runtime::candidates();
     // Before the one in the temporary directory, which may be on a disk.
     let memory = Path::new("/dev/shm").join(format!("verbena-{user}"));
     bases.insert(bases.len().saturating_sub(1), memory);

@@ -268,8 +268,8 @@ fn port_files(device: &TreeDevice) -> Vec<(String, String)> {
         let interface = interface.map_or(String::new(), |name| format!("{name}\n"));
         files.push((format!("gid_attrs/ndevs/{index}"), interface));
     }
-    let none = verbena::low::FunctionCounters::default();
-    let no_drops = verbena::low::DatagramDrops::default();
+    let none = verbena::function::FunctionCounters::default();
+    let no_drops = verbena::function::DatagramDrops::default();
     for (folder, names) in [
         ("counters", counters::PORT),
         ("hw_counters", counters::HARDWARE),

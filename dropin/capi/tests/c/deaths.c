@@ -55,9 +55,9 @@ static void receiver(int peer, enum wait wait, enum death death, int warm, int r
 	}
 	if (receives == 0) {
 		char byte;
-		/* The sender has posted. */
+		/* The sender has posted. Its message is refused by a thread of the library, which may wait for a processor. */
 		CHECK(read(peer, &byte, 1) == 1);
-		usleep(2000);
+		usleep(200000);
 		die(death);
 	}
 	while (count > 0) {

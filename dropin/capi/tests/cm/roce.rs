@@ -132,28 +132,33 @@ fn denied_source_is_not_shown_to_the_program() {
 #[test]
 fn taken_roce_port_leaves_tcp() {
     own_process!();
+    let address = std::env::var(TAKEN_AT).unwrap_or_else(|_| "127.89.1.1".to_owned());
     settings(&[
-        ("VERBENA_DEVICE", "127.89.1.1"),
+        ("VERBENA_DEVICE", &address),
         ("VERBENA_PEERS", "127.89.1.9/32=roce"),
     ]);
-    let _taken = UdpSocket::bind("127.89.1.1:4791").unwrap();
-    let server = Server::at("127.89.1.1:0", 0);
+    let _taken = UdpSocket::bind(format!("{address}:4791")).unwrap();
+    let server = Server::at(&format!("{address}:0"), 0);
     let (client, child) = connected(&server);
     // SAFETY: `client` and `child` own identifiers that have queue pairs, destroyed when they are dropped.
     unsafe { check_transfer((*client.id.0).qp, (*child.0).qp) };
     drop((client, child, server));
-    let _again = Server::at("127.89.1.1:0", 0);
+    let _again = Server::at(&format!("{address}:0"), 0);
 }
+
+/// The address of the port that is taken, where another test runs this one at the same time.
+const TAKEN_AT: &str = "TEST_TAKEN_AT";
 
 #[test]
 fn taken_roce_port_is_reported_once() {
     let ran = Command::new(std::env::current_exe().unwrap())
         .args(["roce::taken_roce_port_leaves_tcp", "--exact", "--nocapture"])
+        .env(TAKEN_AT, "127.89.1.2")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{said}");
-    let sentence = "verbena: UDP port 4791 at 127.89.1.1 is in use by another user's process or by the kernel (rxe): \
+    let sentence = "verbena: UDP port 4791 at 127.89.1.2 is in use by another user's process or by the kernel (rxe): \
                     RoCEv2 cannot be used there, TCP can\n";
     assert_eq!(said.matches(sentence).count(), 1, "{said}");
 }

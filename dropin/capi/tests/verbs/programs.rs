@@ -332,3 +332,46 @@ fn handover_is_transparent_to_verbs_client() {
 fn handover_is_transparent_without_extensions() {
     run_server_upgrades(&[("VERBENA_EXTENSIONS", "off")]);
 }
+
+/// The example of the packages, with our own headers and nothing of rdma-core.
+#[test]
+fn example_is_built_with_own_headers_and_runs() {
+    let Some(folder) = libraries() else { return };
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = here.join("../../packaging/examples/hello.c");
+    let program =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hello-{}", std::process::id()));
+    let built = Command::new("gcc")
+        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"])
+        .arg(&program)
+        .arg(source)
+        .arg("-I")
+        .arg(here.join("include"))
+        .arg("-L")
+        .arg(&folder)
+        .args(["-lrdmacm", "-libverbs"])
+        .output();
+    let built = match built {
+        Ok(built) => built,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "gcc: {error}");
+            eprintln!("not tested: no gcc");
+            return;
+        }
+    };
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    let output = Command::new(&program)
+        .env("LD_LIBRARY_PATH", &folder)
+        .output()
+        .expect("the program starts");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "hello over RDMA\n",
+        "{output:?}"
+    );
+    std::fs::remove_file(&program).expect("remove what was built");
+}

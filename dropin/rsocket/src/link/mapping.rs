@@ -1,7 +1,8 @@
 //! Memory of one side that the other writes by offset (`riomap`). What was mapped before a byte was sent can be written by a peer that
 //! has read that byte. The owner is not notified of writes: the program sends a message after them.
 
-use verbena::{Memory, Mr, RemoteMemory};
+use verbena::mr::Mr;
+use verbena::{Memory, RemoteMemory};
 
 use super::transfer::WriteTarget;
 use super::{Flow, Link};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use verbena::{BoundListener, ConnectRequest, Listener};
+use verbena::Listener;
+use verbena::cm::{BoundListener, ConnectRequest};
 
 use super::{State, Stream};
 use crate::error::Error;

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 use std::thread;
 
-use verbena::low::{Data, Flags as WrFlags, SendOp, SendWr};
-use verbena::{Access, Device, Qp, QpOptions};
+use verbena::low::{Data, Flags as WrFlags, Qp, QpOptions, SendOp, SendWr};
+use verbena::{Access, Device};
 use verbena_testing::{Tid, spawn_blocked, wait_blocked, wait_until};
 
 use super::*;
@@ -400,7 +400,7 @@ fn the_peer_writes_mapped_memory() {
 /// A peer on plain verbs that sends anything.
 struct Rogue {
     qp: Qp,
-    _cq: verbena::Cq,
+    _cq: verbena::low::Cq,
     _memory: verbena::Memory,
 }
 

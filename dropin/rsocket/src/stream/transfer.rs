@@ -5,7 +5,7 @@ use core::ops::BitOr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbena::Pd;
+use verbena::low::Pd;
 
 use super::Stream;
 use crate::error::Error;

@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use verbena::Device;
-use verbena::access::AccessList;
+use verbena::unstable::access::AccessList;
 use verbena_cells::config::MAX_CELL;
 use verbena_cells::{Peer, Port, View};
 use verbena_lan::Mac;

@@ -14,9 +14,10 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use verbena::access::AccessList;
-use verbena::low::{BareCq, Wc};
-use verbena::{Config, ConnectRequest, Device, Listener, Pd, Status};
+use verbena::cm::ConnectRequest;
+use verbena::low::{BareCq, Pd, Wc};
+use verbena::unstable::access::AccessList;
+use verbena::{Config, Device, Listener, Status};
 use verbena_nic::WcOp;
 
 use super::{Carrier, CarrierError, CarrierEvent, Pair, Result, Source, Ticket};

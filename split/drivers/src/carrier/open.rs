@@ -3,9 +3,10 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use verbena::access::{AccessList, Refusal};
-use verbena::low::Log;
-use verbena::{Config, Source};
+use verbena::Config;
+use verbena::config::Source;
+use verbena::unstable::Log;
+use verbena::unstable::access::{AccessList, Refusal};
 
 use super::address::Address;
 use super::cells::{CellCarrier, CellOptions};
@@ -101,7 +102,7 @@ fn options(cell: Option<u16>) -> CellOptions {
 
 /// The adapter's settings from the environment and the files; those not set get values that suit frames.
 fn config(address: &Address) -> Result<Config> {
-    let refused = |problems: verbena::ConfigErrors| refused(address, problems.to_string());
+    let refused = |problems: verbena::config::ConfigErrors| refused(address, problems.to_string());
     let mut config = Config::load().map_err(refused)?;
     // TCP has checksums, and frames have their own: a CRC would need a copy of everything. The senders of the frames also do congestion
     // control, and pacing again does not help them.

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use verbena::runtime;
+use verbena::unstable::runtime;
 use verbena_split::status::StatusSocket;
 use verbena_testing::own_process;
 

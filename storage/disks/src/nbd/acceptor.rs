@@ -10,8 +10,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena::access::AccessList;
-use verbena::runtime;
+use verbena::unstable::access::AccessList;
+use verbena::unstable::runtime;
 
 use crate::error::Error;
 

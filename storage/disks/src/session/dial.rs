@@ -16,7 +16,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use verbena::{Device, Pd};
+use verbena::Device;
+use verbena::low::Pd;
 use verbena_iscsi::login::{CHALLENGE_LEN, Login, LoginOutcome, Progress, Purpose, random_isid};
 use verbena_storage_wire::iscsi::FromTarget;
 

@@ -19,8 +19,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use verbena::low::{Arm, PostError, PostRecvError, QpState, RecvWr, Sge, Wc, WcOp};
-use verbena::{Access, Cq, Memory, Qp, Status};
+use verbena::low::{Arm, Cq, PostError, PostRecvError, Qp, QpState, RecvWr, Sge, Wc, WcOp};
+use verbena::{Access, Memory, Status};
 use verbena_iscsi::login::LoginOutcome;
 use verbena_iscsi::{Direction, Terms};
 use verbena_storage_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};

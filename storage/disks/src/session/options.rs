@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena::Handler;
+use verbena::events::Handler;
 use verbena_iscsi::login::{Chap, DigestPreference, IserOffer, Offer, Purpose};
 
 use crate::address::{Address, Credentials, Digest, Transport};

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena::Cq;
-use verbena::low::{Backoff, WaitFd};
+use verbena::low::{Cq, WaitFd};
+use verbena::unstable::Backoff;
 
 use crate::error::Error;
 

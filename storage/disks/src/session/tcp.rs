@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use verbena::low::{Arm, Flags, Limits, QpState, RecvWr, Sge, Wc, WcOp};
-use verbena::{Access, Cq, Device, Memory, Pd, Status};
+use verbena::low::{Arm, Cq, Flags, Limits, Pd, QpState, RecvWr, Sge, Wc, WcOp};
+use verbena::{Access, Device, Memory, Status};
 use verbena_iscsi::login::LoginOutcome;
 use verbena_storage_wire::iscsi::{Attribute, BHS_LEN, Bhs, Opcode};
 

@@ -4,8 +4,9 @@
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 
-use verbena::low::Service;
-use verbena::{Config, Device, Qp, QpOptions};
+use verbena::function::Service;
+use verbena::low::{Qp, QpOptions};
+use verbena::{Config, Device};
 use verbena_storage::Session;
 use verbena_storage::iscsi::Direction;
 use verbena_storage::iscsi::{IscsiOptions, IscsiQp};

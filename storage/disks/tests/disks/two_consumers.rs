@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use verbena::low::{
-    Affinity as At, Completion, Data, Flags, RecvWr, SendOp, SendWr, Wc, WcOp, processor,
-};
-use verbena::{Access, Cq, Device, Handler, HandlerOptions, Memory, Pd, Qp, QpOptions, Status};
+use verbena::events::{Affinity as At, Completion, Handler, HandlerOptions};
+use verbena::low::{Cq, Data, Flags, Pd, Qp, QpOptions, RecvWr, SendOp, SendWr, Wc, WcOp};
+use verbena::unstable::processor;
+use verbena::{Access, Device, Memory, Status};
 use verbena_storage::session::Options;
 use verbena_storage::{Blocks, BufferRef, Extent, Request, Unit};
 

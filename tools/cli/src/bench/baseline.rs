@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use verbena::access::AccessList;
+use verbena::unstable::access::AccessList;
 
 use super::Error;
 use super::case::{Case, Metric, Op};

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
-use verbena::low::{Arm, Data, Flags, Limits, QpState, RecvWr, SendOp, SendWr, Sge, Wc};
-use verbena::{Access, Cq, Device, Memory, Qp, QpOptions, RemoteMemory, Status};
+use verbena::low::{
+    Arm, Cq, Data, Flags, Limits, Qp, QpOptions, QpState, RecvWr, SendOp, SendWr, Sge, Wc,
+};
+use verbena::{Access, Device, Memory, RemoteMemory, Status};
 
 use super::Error;
 use super::case::{Case, Op};
@@ -67,10 +69,7 @@ impl BenchEndpoint {
         // message is outstanding at a time.
         let len = case.size.max(64) as usize;
         let memory = pd.memory(2 * len, Access::ALL)?;
-        let options = QpOptions {
-            limits,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::default().limits(limits);
         let mut qps = Vec::with_capacity(count);
         for _ in 0..count {
             let qp = Qp::new(&pd, &cq, &cq, options)?;

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena::{Config, ConnectRequest, Device, Listener, RemoteMemory};
+use verbena::cm::ConnectRequest;
+use verbena::{Config, Device, Listener, RemoteMemory};
 
 use super::Error;
 use super::answer::{answer_writes, await_disconnect, receive};

@@ -3,6 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use clap::Args;
 use verbena::Config;
 use verbena_cli::bench::{
     Case, Error, MAX_OUTSTANDING, MAX_QPS, MAX_THREADS, Metric, Op, Plan, SILENCE_LIMIT, Server,
-    print_json, print_text, run as measure,
+    plot, print_json, print_text, run as measure,
 };
 
 pub(crate) const EXAMPLE: &str = "\
@@ -19,6 +20,7 @@ Examples:
   verbena bench --baseline write send --metric bandwidth --size 64k,1m
   verbena bench --qps 16 send --metric rate       over sixteen connections at once
   verbena bench --threads 1,4,8 send              one, four and eight polling threads on each side
+  verbena bench --plot send.svg send --metric latency --size 8,64,512,4k,32k,256k
   verbena bench --server 0.0.0.0:7471             on one machine ...
   verbena bench --client 192.0.2.7:7471 --json    ... and on the other";
 
@@ -69,6 +71,9 @@ pub(crate) struct Bench {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Draw the results as SVG into this file: by size, or by threads if only these differ
+    #[arg(long, value_name = "FILE", conflicts_with = "server")]
+    plot: Option<PathBuf>,
     /// Run as a server for clients on other machines, listening on this address
     #[arg(long, value_name = "ADDRESS", conflicts_with = "client")]
     server: Option<String>,
@@ -205,6 +210,10 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
     })?;
     if args.json {
         print_json(&mut io::stdout().lock(), &outcomes)?;
+    }
+    if let Some(file) = &args.plot {
+        std::fs::write(file, plot(&outcomes))
+            .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     }
     Ok(())
 }

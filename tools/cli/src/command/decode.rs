@@ -17,13 +17,14 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  everything was read, without a protocol violation
   1  a protocol violation was seen; its line says which, where and on which stream
-  2  bad usage, or a file that cannot be read to its end (what could be read is shown)";
+  2  bad usage, a file that cannot be read to its end (what could be read is shown), or a picture that cannot be written";
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
   verbena decode trace.pcap
   verbena decode --json trace.pcapng | jq 'select(.kind == \"Terminate\") | .cause'
   tcpdump -U -w - tcp port 7174 | verbena decode -
+  verbena decode --plot sequence.svg trace.pcapng
   verbena decode --json disk.pcap | jq -r 'select(.cdb) | .cdb'
   verbena decode --json roce.pcap | jq 'select(.note or .kind == \"NAK\")'
 
@@ -55,6 +56,9 @@ pub(crate) struct Decode {
     /// Show offsets and the first payload bytes of each message
     #[arg(long, short)]
     verbose: bool,
+    /// Draw sequence over time as SVG into this file, for each direction of each stream
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Treat connections to this TCP port as iSCSI, as those to port 3260
     #[arg(long, value_name = "PORT")]
     iscsi: Option<u16>,
@@ -90,6 +94,7 @@ pub(crate) fn run(args: &Decode) -> u8 {
         verbose: args.verbose,
         iscsi: args.iscsi,
         digests: args.digests.map(DigestChoice::digests),
+        plot: args.plot.is_some(),
     };
     let input: Box<dyn Read> = if args.file == Path::new("-") {
         Box::new(io::stdin().lock())
@@ -106,7 +111,19 @@ pub(crate) fn run(args: &Decode) -> u8 {
     } else {
         Box::new(BufWriter::new(stdout))
     };
-    match decode(input, &mut output, options) {
+    let decoded = decode(input, &mut output, options);
+    if let (
+        Some(file),
+        Ok(Report {
+            plot: Some(svg), ..
+        }),
+    ) = (&args.plot, &decoded)
+        && let Err(error) = std::fs::write(file, svg)
+    {
+        eprintln!("verbena: cannot write {}: {error}", file.display());
+        return UNREADABLE;
+    }
+    match decoded {
         Ok(Report {
             damage: Some(damage),
             ..

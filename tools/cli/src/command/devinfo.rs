@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use clap::Args;
-use verbena::low::{Attributes, HostMap};
+use verbena::function::{Attributes, HostMap};
 use verbena::{Config, Device};
 
 use super::link::Link;

@@ -15,7 +15,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use verbena::low::{LogicalDevice, Service, Services};
+use verbena::function::{LogicalDevice, Service, Services};
 use verbena::{Config, Device};
 use verbena_storage::session::Options;
 use verbena_storage::{Address, Session, Stop, Transport, Unit};

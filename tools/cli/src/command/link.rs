@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 use verbena::Config;
-use verbena::low::{Service, device_addresses, interface_name, is_link_up};
+use verbena::function::Service;
+use verbena::unstable::{device_addresses, interface_name, is_link_up};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use verbena::Config;
-use verbena::access::AccessList;
+use verbena::unstable::access::AccessList;
 use verbena_storage::nbd::{Counts, Export, ExportAddr, Options};
 use verbena_storage::{Blocks, Stop};
 

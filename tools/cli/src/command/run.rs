@@ -10,7 +10,7 @@ use std::process::Command;
 
 use clap::Args;
 use verbena_cli::launch::error::Error;
-use verbena_cli::launch::{Extras, Libraries, RequestedSettings, Variable, namespace};
+use verbena_cli::launch::{Extras, Libraries, RequestedSettings, Variable, namespace as mount};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -25,7 +25,7 @@ Exit codes: those of the program; 126 if it cannot be executed, 127 if it is not
 /// The exit codes of a shell.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
-const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -79,7 +79,10 @@ impl LaunchArgs {
     }
 
     fn libraries(&self) -> Result<Libraries, Error> {
-        let command = std::env::current_exe().unwrap_or_default();
+        // Without /proc only the name is known by which it was started.
+        let started = || find_program(&std::env::args_os().next()?);
+        let command = std::env::current_exe().ok().or_else(started);
+        let command = command.unwrap_or_default();
         Libraries::find(self.libs.as_deref(), &command)
     }
 }
@@ -93,19 +96,38 @@ pub(crate) struct Run {
     namespace: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
-    program: Vec<OsString>,
+    pub(crate) program: Vec<OsString>,
 }
 
 /// Returns only if the program could not be started.
 pub(crate) fn run(args: &Run) -> u8 {
-    let variables = match args.launch.variables() {
+    run_with(args, Vec::new())
+}
+
+/// The same with further variables, which the settings of the command line override.
+pub(crate) fn run_with(args: &Run, further: Vec<Variable>) -> u8 {
+    launch(&args.launch, args.namespace, &args.program, further)
+}
+
+/// Starts a program with these variables, which the settings of the command line override. Returns only if it could not be started.
+pub(crate) fn start(launch_args: &LaunchArgs, program: &[OsString], further: Vec<Variable>) -> u8 {
+    launch(launch_args, false, program, further)
+}
+
+fn launch(
+    launch: &LaunchArgs,
+    namespace: bool,
+    program: &[OsString],
+    mut further: Vec<Variable>,
+) -> u8 {
+    let variables = match launch.variables() {
         Ok(variables) => variables,
         Err(error) => {
             eprintln!("verbena: {error}");
             return USAGE;
         }
     };
-    let Some((program, arguments)) = args.program.split_first() else {
+    let Some((program, arguments)) = program.split_first() else {
         return USAGE;
     };
     if let Some(path) = find_program(program)
@@ -117,14 +139,20 @@ pub(crate) fn run(args: &Run) -> u8 {
              and the program will not load Verbena's libraries"
         );
     }
-    if args.namespace {
-        let entered = args.launch.libraries();
-        if let Err(error) = entered.and_then(|all| namespace::enter(all.folder())) {
+    if namespace {
+        let entered = launch.libraries();
+        if let Err(error) = entered.and_then(|all| mount::enter(all.folder())) {
             eprintln!("verbena: {error}");
             return USAGE;
         }
     }
-    let error = Command::new(program).args(arguments).envs(variables).exec();
+    further.extend(variables);
+    let error = Command::new(program).args(arguments).envs(further).exec();
+    start_failure(program, &error)
+}
+
+/// Reports that a program could not be started; the exit code.
+pub(crate) fn start_failure(program: &OsString, error: &io::Error) -> u8 {
     let program = Path::new(program).display();
     eprintln!("verbena: cannot start {program}: {error}");
     if error.kind() == io::ErrorKind::NotFound {

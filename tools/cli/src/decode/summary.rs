@@ -50,6 +50,8 @@ pub struct Summary {
     pub lost: Option<(Dir, u64)>,
     /// Bytes of an incomplete FPDU, PDU or startup frame at the end, in each direction.
     pub unfinished: [usize; 2],
+    /// `verbena pcap` joined it in the middle: its messages are counted by no rule, and not decoded.
+    pub joined: bool,
     /// How it ended.
     pub ending: Ending,
 }
@@ -118,6 +120,7 @@ impl Summary {
             violations: 0,
             lost: None,
             unfinished: [0; 2],
+            joined: false,
             ending: Ending::Open,
         }
     }
@@ -177,6 +180,9 @@ impl Summary {
         if let Some((dir, bytes)) = self.lost {
             let sender = sender(dir);
             words = format!("{words}; the capture lost {bytes} bytes of the {sender}");
+        }
+        if self.joined {
+            words = format!("{words}; captured from its middle on, and not decoded");
         }
         if self.violations > 0 {
             words = format!("{words}; {} protocol violation(s)", self.violations);

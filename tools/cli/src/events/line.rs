@@ -4,7 +4,7 @@
 use core::fmt;
 
 use serde_json::{Map, Value, json};
-use verbena::monitor::{COUNTERS_CLASS, COUNTERS_TOTAL};
+use verbena::unstable::monitor::{COUNTERS_CLASS, COUNTERS_TOTAL};
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use core::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use verbena::{ConfigErrors, SettingOrigin};
+use verbena::config::{ConfigErrors, SettingOrigin};
 
 use super::files::NEEDED;
 

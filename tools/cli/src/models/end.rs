@@ -5,8 +5,8 @@ mod wire;
 
 use std::collections::VecDeque;
 
-use verbena::low::{Limits, QpState, Sge};
-use verbena::{Access, Cq, Device, Memory, Qp, QpOptions};
+use verbena::low::{Cq, Limits, Qp, QpOptions, QpState, Sge};
+use verbena::{Access, Device, Memory};
 use verbena_push::{Arrangement, Event, Output, Packet, Refused, Session, Settings};
 use verbena_split_wire::push::{Element, Indication, Message, Pool, Range};
 
@@ -74,10 +74,7 @@ impl End {
             inline: MESSAGE,
         };
         let cq = device.cq(2 * (limits.sends + limits.receives))?;
-        let options = QpOptions {
-            limits,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::default().limits(limits);
         let [control, data] = [(); 2].map(|()| Qp::new(&pd, &cq, &cq, options));
         let len = size as usize;
         let settings = Settings {

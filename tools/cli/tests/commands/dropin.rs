@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Their folder, if they were built; a test run of the project always has them.
-fn libraries() -> Option<PathBuf> {
+pub(crate) fn libraries() -> Option<PathBuf> {
     // Beside the folder of the command, as `verbena run` looks for them.
     let command = Path::new(env!("CARGO_BIN_EXE_verbena"));
     let folder = command.parent()?.parent()?.join("dropin");

@@ -3,9 +3,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
-use verbena::low::{Arm, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr, StreamPath, Wc};
+use verbena::datagram::{UdOptions, UdQp};
+use verbena::events::{Cause, Origin};
+use verbena::low::{
+    Arm, Cq, Data, Flags, Pd, Qp, QpOptions, RecvWr, SendOp, SendWr, StreamPath, Wc,
+};
 use verbena::tcp::{TcpOptions, TcpQp};
-use verbena::{Access, Cq, Device, Pd, Qp, QpOptions, UdOptions, UdQp};
+use verbena::{Access, Device};
 
 /// Without the prefix of the settings: unknown settings are rejected.
 const ROLE: &str = "TEST_OF_VERBENA_EVENTS";
@@ -557,7 +561,7 @@ fn socket_of_another_process_is_refused() {
     let mut silent = Watched::start(&[("VERBENA_MONITOR", "off")]);
     silent.read_numbers();
     let pid = silent.pid();
-    let name = format!("{}{pid}/0", verbena::monitor::NAME);
+    let name = format!("{}{pid}/0", verbena::unstable::monitor::NAME);
     let name = SocketAddr::from_abstract_name(name).unwrap();
     let _impostor = UnixListener::bind_addr(&name).unwrap();
     let refused = output(&["events", &pid]);

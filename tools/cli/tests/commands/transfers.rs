@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-use verbena::low::QpState;
-use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions};
+use verbena::low::{Cq, Pd, Qp, QpOptions, QpState};
+use verbena::{Access, Device, Memory};
 use verbena_cli::bench::{Case, Metric, Op};
 
 fn verbena(args: &[&str]) -> Output {

@@ -8,8 +8,10 @@ mod logins;
 mod machines;
 mod peers;
 mod roce;
+mod segments;
 mod sessions;
 mod storage;
+mod tcpip;
 
 use std::io;
 use std::path::Path;
@@ -32,6 +34,7 @@ fn main() -> io::Result<()> {
         ("roce_packet", roce::packets()),
         ("roce_qp", roce::conversations()),
         ("roce_cm", roce::messages()),
+        ("qp_segments", segments::orders()),
         ("fpdu", codecs::fpdus()),
         ("cell", cells::cells()),
         ("channel", cells::scripts()),
@@ -47,6 +50,8 @@ fn main() -> io::Result<()> {
         ("lan", peers::frames()),
         ("nbd", peers::clients()),
         ("ring", peers::rings()),
+        ("tcpip_frame", tcpip::frames()),
+        ("tcpip_segment", tcpip::segments()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {

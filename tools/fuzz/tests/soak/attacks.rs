@@ -9,8 +9,11 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use verbena::low::{Data, Flags as WrFlags, QpState, QpType, RecvWr, SendOp, SendWr};
-use verbena::{Access, Cq, Device, Listener, Memory, Pd, Qp, QpEndpoint, QpOptions, RemoteMemory};
+use verbena::low::{
+    Cq, Data, Flags as WrFlags, Pd, Qp, QpEndpoint, QpOptions, QpState, QpType, RecvWr, SendOp,
+    SendWr,
+};
+use verbena::{Access, Device, Listener, Memory, RemoteMemory};
 use verbena_rsocket::{Flags, Net, Stream};
 use verbena_testing::{wait_for, wait_until};
 use verbena_wire::roce::cm::CmMessage;
@@ -91,11 +94,7 @@ impl Target {
 }
 
 fn out_of_band(qp_type: QpType) -> QpOptions {
-    QpOptions {
-        qp_type,
-        oob: true,
-        ..QpOptions::default()
-    }
+    QpOptions::default().qp_type(qp_type).oob(true)
 }
 
 impl Attacks {

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena::low::{Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr, Wc};
-use verbena::{Access, Cq, Device, Memory, Pd, Status, UdOptions, UdQp};
+use verbena::datagram::{Destination, UdOptions, UdQp, UdSendWr};
+use verbena::low::{Cq, Data, Flags, Pd, QpState, Qpn, RecvWr, Wc};
+use verbena::{Access, Device, Memory, Status};
 use verbena_testing::{serve_until, wait_until};
 
 use crate::{Counts, add, device, is_hostile, mix};

@@ -35,8 +35,8 @@ use shared::Shared;
 use space::Netns;
 use split::Split;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use verbena::low::Wc;
-use verbena::{Access, Config, Connection, Cq, Device, Listener, Memory};
+use verbena::low::{Cq, Wc};
+use verbena::{Access, Config, Connection, Device, Listener, Memory};
 use verbena_rsocket::{Flags, Linger, Net, Stream};
 use verbena_testing::serve_until;
 

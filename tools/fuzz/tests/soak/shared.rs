@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use verbena::low::{Data, Flags, RecvWr, SendOp, SendWr, Wc};
-use verbena::{Access, Cq, Device, Event, Listener, Memory, Pd, Qp, QpOptions, Srq, Status};
+use verbena::events::Event;
+use verbena::low::{Cq, Data, Flags, Pd, Qp, QpOptions, RecvWr, SendOp, SendWr, Srq, Wc};
+use verbena::{Access, Device, Listener, Memory, Status};
 use verbena_testing::serve_until;
 
 use crate::{Counts, REQUEST, add, completions, device, is_hostile, mix, read_events};

@@ -15,8 +15,9 @@ const ENDLESS: u64 = 100_000_000;
 /// At least a second at the highest speed measured: asleep, and polling shared memory.
 const ROUNDS: u64 = 100_000;
 const POLLED_ROUNDS: u64 = 600_000;
-/// The same for messages in one direction.
-const MESSAGES: &str = "3100000";
+/// The same for messages in one direction, through shared memory and over TCP.
+pub(super) const MESSAGES: &str = "3100000";
+pub(super) const MESSAGES_TCP: &str = "900000";
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();

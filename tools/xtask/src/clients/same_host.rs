@@ -3,6 +3,7 @@
 //! The client of a container case asks `verbena devinfo` for the path of its connection while it runs.
 
 use super::case::{Case, Ending, PEER, PORT, SCRIPTS, Side, Topology};
+use super::faults::{MESSAGES, MESSAGES_TCP};
 
 /// Cases of other families that run over TCP, too: at least one for each.
 const BASES: &[(&str, &str)] = &[
@@ -35,6 +36,9 @@ pub(crate) fn cases(others: &[Case]) -> Vec<Case> {
         case.name = format!("tcp/{name}");
         for side in &mut case.sides {
             side.env.push((OFF.0, OFF.1.to_owned()));
+            for word in side.command.iter_mut().filter(|word| *word == MESSAGES) {
+                MESSAGES_TCP.clone_into(word);
+            }
         }
         Some(case.quick_if(true))
     });

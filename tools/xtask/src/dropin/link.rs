@@ -79,14 +79,17 @@ impl<'a> Linker<'a> {
 
     /// Builds the static libraries.
     pub(super) fn compile(&mut self) -> Result<()> {
-        let build = |profile| {
+        let build = |command, profile| {
             let cargo = self.workspace.cargo();
             let package = ["--package", "verbena-capi"];
-            cargo.args(["build", "--profile", profile]).args(package)
+            cargo.args([command, "--profile", profile]).args(package)
         };
         match self.build {
-            Build::Release => build("dropin").run()?,
-            Build::Debug => build("dev").run()?,
+            // Cargo optimizes across crates only if it builds no Rust library as well.
+            Build::Release => build("rustc", "dropin")
+                .args(["--lib", "--crate-type", "staticlib"])
+                .run()?,
+            Build::Debug => build("build", "dev").run()?,
             Build::Tests => self.capi = tested_library(self.workspace)?,
         }
         self.workspace

@@ -12,7 +12,9 @@ pub(crate) const PURE: &[&str] = &[
     "crates/wire/",
     "crates/stream/",
     "crates/roce/",
+    "crates/tcpip/",
     "split/push/",
+    "tools/fabric/",
 ];
 
 /// Paths, with the reason or the replacement.

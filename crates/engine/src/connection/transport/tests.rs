@@ -115,3 +115,22 @@ fn stream_whose_ring_never_begins_is_read_from_the_socket() {
     // The end of the socket is looked for every so often.
     assert!((0..1000).any(|_| read_all(&reader) == (Vec::new(), IoOutcome::Eof)));
 }
+
+#[test]
+fn undelivered_bytes_are_in_socket_or_ring() {
+    let [(writer, tx), (reader, rx)] = ends();
+    let undelivered = |writer: &mut &Transport| writer.undelivered();
+    say(&writer, b"one ");
+    assert!(reader.install_rings(rx));
+    read_all(&reader);
+    assert!(writer.install_rings(tx));
+    assert_eq!(undelivered(&mut &writer), Some(0), "the ring has not begun");
+    say(&writer, b"two ");
+    assert!(undelivered(&mut &writer) >= Some(4));
+    read_all(&reader);
+    assert_eq!(undelivered(&mut &writer), Some(0));
+    writer.rings().unwrap().end_writing();
+    say(&writer, b"three");
+    read_all(&reader);
+    assert_eq!(undelivered(&mut &writer), Some(0), "the ring has ended");
+}

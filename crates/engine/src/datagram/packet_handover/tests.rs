@@ -5,6 +5,7 @@ use verbena_wire::roce::{Operation, PORT, Packet, Path, Service, Tail, icrc_over
 
 use super::*;
 use crate::datagram::roce_demux::PacketHandler;
+use crate::sys::Arrival;
 use crate::{Config, Engine};
 
 /// Counts what it gets.
@@ -30,8 +31,14 @@ impl PacketHandler for Counter {
 
 /// An engine at an address of this test's own.
 fn engine(address: &str) -> Engine {
+    engine_with(&[("device", address)])
+}
+
+fn engine_with(settings: &[(&str, &str)]) -> Engine {
     let mut config = Config::from_parts(None, core::iter::empty()).unwrap();
-    config.set("device", address).unwrap();
+    for (key, value) in settings {
+        config.set(key, value).unwrap();
+    }
     Engine::new(config).unwrap()
 }
 
@@ -122,4 +129,40 @@ fn packets_without_an_owner_are_not_handed_over() {
     let handover = &c.core.roce_ports.handover;
     assert!(!handover.hand_over(local, service, from, b"x"));
     assert_eq!(c.packet_handovers(), PacketHandovers::default());
+}
+
+#[test]
+fn packet_of_a_refused_source_reaches_its_owner() {
+    let refusing = engine_with(&[("device", "127.92.3.1"), ("deny", "10.9.8.0/24")]);
+    let owner = engine("127.92.3.1");
+    let local = "127.92.3.1".parse().unwrap();
+    let number = owner.core.oob.qpn_allocator.allocate(&owner.core).unwrap();
+    let own = refusing
+        .core
+        .oob
+        .qpn_allocator
+        .allocate(&refusing.core)
+        .unwrap();
+    let handler = Arc::new(Counter::default());
+    let weak: std::sync::Weak<Counter> = Arc::downgrade(&handler);
+    owner.core.routes.roce_demux.add(number, weak);
+    let port = refusing.core.roce_ports.at(&refusing.core, local).unwrap();
+    owner.core.roce_ports.at(&owner.core, local).unwrap();
+    let from: SocketAddr = "10.9.8.7:4791".parse().unwrap();
+    for to in [number, own] {
+        let bytes = &packet(to, from, local)[..];
+        let arrival = Arrival {
+            bytes,
+            from,
+            truncated: false,
+            number: 0,
+        };
+        let mut out = Outbox::new();
+        port.handed_over().process(&arrival, &mut out);
+        refusing.core.deliver(&mut out);
+    }
+    let until = sys::now() + Duration::from_secs(10);
+    sys::wait(until, || handler.packets.load(Ordering::SeqCst) == 1);
+    assert_eq!(handler.packets.load(Ordering::SeqCst), 1);
+    assert_eq!(refusing.access_list().refused(), 1, "its own packet");
 }

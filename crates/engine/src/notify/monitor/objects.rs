@@ -7,8 +7,8 @@ use std::sync::Arc;
 use verbena_stream::Time;
 use verbena_sync::locks::Mutex;
 
-use super::local_server::{ClientPermit, HANGUP_OR_WRITABLE, LocalServer};
 use crate::error::Error;
+use crate::notify::local_server::{ClientPermit, HANGUP_OR_WRITABLE};
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::sys::{AbstractClient, Ready};
 
@@ -27,7 +27,7 @@ pub(super) fn open(describe: Describe, shard: &Arc<Shard>) -> Result<(), Error> 
         let objects = describe().ok_or(Error::Closed)?;
         ObjectClient::start(shard, client, format!("{GREETING}\n{objects}"), permit)
     };
-    LocalServer::open(NAME, Box::new(start), shard)
+    super::open(NAME, Box::new(start), shard)
 }
 
 /// A client that is being sent the text.

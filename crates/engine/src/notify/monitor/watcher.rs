@@ -8,10 +8,10 @@ use verbena_nic::Cause;
 use verbena_stream::Time;
 use verbena_sync::locks::Mutex;
 
-use super::local_server::{ClientPermit, HANGUP_OR_WRITABLE};
 use super::{COUNTERS_REQUEST, GREETING, Watched, line};
 use crate::error::Error;
 use crate::notify::interrupt_counters::InterruptCounters;
+use crate::notify::local_server::{ClientPermit, HANGUP_OR_WRITABLE};
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::security::access::Refusal;
 use crate::sys::{AbstractClient, Interest, Ready};

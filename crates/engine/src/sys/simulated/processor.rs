@@ -19,6 +19,16 @@ pub fn parallelism() -> usize {
     2
 }
 
+/// How many processors the machine has.
+pub fn online_processors() -> usize {
+    2
+}
+
+/// How many threads run or wait for a processor: not simulated.
+pub fn runnable_threads() -> Option<usize> {
+    None
+}
+
 /// The affinity mask of this thread.
 pub fn processors() -> Result<Vec<u16>> {
     Ok(vec![0, 1])

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::path::path_digest;
 use super::simulated::{Descriptor, Stream, point, wake, with};
-use super::{Error, Result};
+use super::{Error, Result, TcpNumbers};
 
 /// The segment size of every connection: messages of a few kilobytes need several.
 const MSS: u32 = 1460;
@@ -27,6 +27,11 @@ impl Socket {
 
     pub(super) fn descriptor(&self) -> &Descriptor {
         &self.fd
+    }
+
+    /// TCP is not simulated.
+    pub fn numbers(&self) -> Option<TcpNumbers> {
+        None
     }
 
     /// Segments are not simulated.

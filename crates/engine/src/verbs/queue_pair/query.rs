@@ -3,26 +3,28 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::sync::Arc;
 
 use verbena_nic::qp::{Limits, Psns};
 use verbena_nic::{Qp, QpInfo, UdQp, UlpInfo};
 use verbena_roce::Mtu;
 use verbena_wire::number::Qpn;
 
+use super::link::{Link, LinkNumbers};
 use super::{QpAttr, QueuePair};
-use crate::connection::Connection;
 use crate::core::Core;
 use crate::error::Error;
 use crate::notify::handler::HandlerId;
 use crate::roce::connection::RoceConnection;
 use crate::stream_path::StreamPath;
+use crate::sys;
 
 /// A queue pair with its handlers and addresses.
 #[derive(Debug, Clone)]
 pub struct QueuePairInfo {
     /// The queue pair itself: domain, access, queues, state, outstanding work, first error.
     pub qp: QpInfo,
+    /// Its number in completions, which its program knows it by.
+    pub wc_qpn: u32,
     /// The handler of the queue that its sends complete in, if that has one.
     pub send_handler: Option<HandlerId>,
     /// The handler of the queue that its receives complete in, if that has one.
@@ -52,12 +54,21 @@ impl Core {
             self.routes.ud_demux.drops(),
             self.roce_ports.handover.counters(),
         );
+        // Destroyed queue pairs included.
+        let counted = function.counters();
+        let (sums, datagrams) = (counted.connections, counted.datagrams);
+        let failure = self
+            .lifecycle
+            .failure()
+            .map(|why| one_word(&why.to_string()));
         let mut text = format!(
-            "adapter name={} function={} personality={:?} rings_wrong_secret={} rings_too_many={} rings_invalid={} \
+            "adapter name={} function={} failure={} personality={:?} rings_wrong_secret={} rings_too_many={} rings_invalid={} \
              dropped_malformed={} dropped_oversized={} dropped_checksum={} dropped_partition={} dropped_no_receiver={} \
-             dropped_wrong_source={} packets_handed_over={} packets_taken_over={} packets_not_handed_over={}\n",
+             dropped_wrong_source={} packets_handed_over={} packets_taken_over={} packets_not_handed_over={} \
+             bytes_in={} bytes_out={} messages_in={} messages_out={} rnr_sent={} rnr_received={} destroyed={}\n",
             config.name,
             function.number(),
+            or_none(failure),
             config.personality,
             refused.wrong_secret,
             refused.too_many,
@@ -71,7 +82,23 @@ impl Core {
             packets.sent,
             packets.received,
             packets.lost,
+            sums.bytes_in + datagrams.bytes_in,
+            sums.bytes_out + datagrams.bytes_out,
+            sums.messages_in + datagrams.received,
+            sums.messages_out + datagrams.sent,
+            sums.rnr_sent,
+            sums.rnr_received,
+            counted.destroyed,
         );
+        let faults = self.faults.counts();
+        if !faults.rules.is_empty() {
+            let fired: u64 = faults.rules.iter().map(|one| one.fired).sum();
+            let rules = faults.rules.len();
+            text.push_str(&format!(
+                "faults rules={rules} fired={fired} seed={}\n",
+                faults.seed
+            ));
+        }
         for number in function.cq_numbers() {
             let Ok(cq) = function.query_cq(number) else {
                 continue;
@@ -96,8 +123,11 @@ impl Core {
             );
         }
         let infos = function.all_qps().into_iter();
-        for (number, info) in infos.filter_map(|qp| Some((qp.number(), self.query(&qp)?))) {
-            text += &info.line(number);
+        for (number, (info, link)) in infos.filter_map(|qp| Some((qp.number(), self.query(&qp)?))) {
+            let numbers = link.map(|link| LinkNumbers::of(&link, sys::now()));
+            text += &info.line(number, numbers.as_ref());
+            text += &info.recorded_failure(self, number).unwrap_or_default();
+            text += &info.wait_line(number, numbers.as_ref()).unwrap_or_default();
         }
         for qp in function.all_uds() {
             text += &self.ud_line(&qp);
@@ -194,14 +224,18 @@ impl Core {
     }
 
     /// `None` if it is destroyed meanwhile.
-    fn query(&self, qp: &Qp) -> Option<QueuePairInfo> {
+    pub(super) fn query(&self, qp: &Qp) -> Option<(QueuePairInfo, Option<Link>)> {
         let info = self.function.query_qp(qp.number()).ok()?;
         let attr = self.routes.attr_of(qp.number())?;
         let link = Link::new(
             self.routes.connection_of(qp.number()),
             self.routes.roce_of(qp.number()),
         );
-        Some(QueuePairInfo::new(self, info, attr, link))
+        let wc_qpn = qp.init().wc_qpn;
+        Some((
+            QueuePairInfo::new(self, wc_qpn, info, attr, link.as_ref()),
+            link,
+        ))
     }
 }
 
@@ -214,28 +248,21 @@ fn qp_line(number: u32, fields: &[(&str, String)], cause: Option<impl ToString>)
     line + &format!(" cause={}\n", or_none(cause).replace('\n', " "))
 }
 
+/// A sentence as one value.
+fn one_word(sentence: &str) -> String {
+    sentence.replace(|c: char| c.is_whitespace() || c == '=', "-")
+}
+
 /// A value, or the word `none`.
 fn or_none(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "none".to_owned(), |value| value.to_string())
 }
 
-/// The connection of a queue pair.
-enum Link {
-    Stream(Arc<Connection>),
-    Roce(Arc<RoceConnection>),
-}
-
-impl Link {
-    /// A queue pair has one of them at most.
-    fn new(stream: Option<Arc<Connection>>, roce: Option<Arc<RoceConnection>>) -> Option<Link> {
-        stream.map(Link::Stream).or(roce.map(Link::Roce))
-    }
-}
-
 impl QueuePairInfo {
-    fn new(core: &Core, qp: QpInfo, attr: QpAttr, link: Option<Link>) -> Self {
+    fn new(core: &Core, wc_qpn: u32, qp: QpInfo, attr: QpAttr, link: Option<&Link>) -> Self {
         let handler = |cq| core.notification.cq_notifications.handler(cq);
         let mut info = QueuePairInfo {
+            wc_qpn,
             send_handler: handler(qp.init_attr.send_cq),
             recv_handler: handler(qp.init_attr.recv_cq),
             attr,
@@ -253,7 +280,7 @@ impl QueuePairInfo {
                 info.peer_addr = Some(connection.peer());
                 info.path = Some(connection.path());
             }
-            Some(Link::Roce(connection)) => info.add_roce(&connection),
+            Some(Link::Roce(connection)) => info.add_roce(connection),
         }
         info
     }
@@ -277,13 +304,14 @@ impl QueuePairInfo {
     }
 
     /// As one line of text.
-    fn line(&self, number: u32) -> String {
+    fn line(&self, number: u32, numbers: Option<&LinkNumbers>) -> String {
         let (init, view, attr) = (&self.qp.init_attr, &self.qp.view, &self.attr);
         let (limits, counters) = (&init.limits, &view.counters);
         let seconds = |time: Duration| format!("{}s", time.as_secs_f64());
-        let fields = [
+        let mut fields = vec![
             ("state", format!("{:?}", view.state)),
             ("rdmac_state", format!("{:?}", self.qp.rdmac)),
+            ("wc_qpn", self.wc_qpn.to_string()),
             ("pd", init.pd.0.to_string()),
             ("type", format!("{:?}", init.qp_type)),
             ("personality", format!("{:?}", init.personality)),
@@ -337,7 +365,10 @@ impl QueuePairInfo {
             ("messages_out", counters.messages_out.to_string()),
             ("rnr_sent", counters.rnr_sent.to_string()),
             ("rnr_received", counters.rnr_received.to_string()),
+            ("begun", view.waits.begun.to_string()),
+            ("repeated", view.waits.repeated.0.to_string()),
         ];
+        fields.extend(numbers.iter().flat_map(|numbers| numbers.fields()));
         qp_line(number, &fields, view.cause.as_ref())
     }
 }
@@ -349,6 +380,13 @@ impl QueuePair {
         let qp = self.core.function.query_qp(self.number())?;
         let attr = *self.attr.lock();
         let link = Link::new(self.slot.get(), self.slot.roce());
-        Ok(QueuePairInfo::new(&self.core, qp, attr, link))
+        let wc_qpn = self.qp.init().wc_qpn;
+        Ok(QueuePairInfo::new(
+            &self.core,
+            wc_qpn,
+            qp,
+            attr,
+            link.as_ref(),
+        ))
     }
 }

@@ -21,6 +21,7 @@ fn receive(id: u64) -> Receive {
     Receive {
         id,
         scatter: Default::default(),
+        fault: None,
     }
 }
 

@@ -11,6 +11,7 @@ use verbena_stream::Time;
 use verbena_wire::roce::{AtomicEth, Nak, Packet, Tail, pad_of};
 
 use super::super::QpInit;
+use super::super::failure::FailureKind;
 use super::super::inner::Inner;
 use super::super::memory::{Right, places, source};
 use super::super::wqe::{Payload, Progress, Wqe};
@@ -84,8 +85,9 @@ impl Inner {
         match sender.put(len, |packet| write_packet(init, wqe, &request, packet)) {
             Some(Ok(())) => self.counters.bytes_out += u64::from(request.len),
             Some(Err(refusal)) => {
-                self.cause
-                    .get_or_insert_with(|| format!("our own memory: {refusal}"));
+                self.cause.record(FailureKind::LocalMemory, || {
+                    format!("our own memory: {refusal}")
+                });
                 self.defer_failure(init, number, out);
             }
             None => {
@@ -167,8 +169,9 @@ impl Inner {
             _ => Ok(()),
         };
         if let Err(refusal) = placed {
-            self.cause
-                .get_or_insert_with(|| format!("the sink of a response: {refusal}"));
+            self.cause.record(FailureKind::LocalMemory, || {
+                format!("the sink of a response: {refusal}")
+            });
             self.fail_request(init, at, Status::LocProtErr, out);
             return;
         }
@@ -186,15 +189,24 @@ impl Inner {
     /// The oldest request failed, because of the peer or its silence.
     fn fail_by_peer(&mut self, init: &QpInit, failure: Failure, out: &mut Outbox) {
         self.report_completed();
-        let (status, cause) = match failure {
-            Failure::RetryExceeded => (Status::RetryExcErr, "the peer does not answer".to_owned()),
+        let (status, kind, cause) = match failure {
+            Failure::RetryExceeded => (
+                Status::RetryExcErr,
+                FailureKind::PeerSilent,
+                "the peer does not answer".to_owned(),
+            ),
             Failure::RnrRetryExceeded => (
                 Status::RnrRetryExcErr,
+                FailureKind::RnrExceeded,
                 "the peer had no receive for too long".to_owned(),
             ),
-            Failure::Nak(nak) => (status_of(nak), format!("the peer sent NAK: {nak}")),
+            Failure::Nak(nak) => (
+                status_of(nak),
+                FailureKind::of_report(status_of(nak)),
+                format!("the peer sent NAK: {nak}"),
+            ),
         };
-        self.cause.get_or_insert(cause);
+        self.cause.record(kind, || cause);
         self.sends.end_first_begun(status);
         self.end(init, QpEvent::PeerLost, out);
     }

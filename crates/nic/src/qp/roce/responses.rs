@@ -13,6 +13,7 @@ use verbena_wire::roce::{AtomicEth, Immediate, Nak, Packet, Reth, Tail, pad_of};
 use verbena_wire::{Stag, To};
 
 use super::super::QpInit;
+use super::super::failure::FailureKind;
 use super::super::inner::Inner;
 use super::super::memory::{Right, access_violation, places};
 use super::super::owed::read_access;
@@ -149,21 +150,28 @@ impl Inner {
 
     /// The peer broke the protocol; the responder has queued a NAK.
     fn fail_breach(&mut self, init: &QpInit, breach: Breach, out: &mut Outbox) {
-        self.cause
-            .get_or_insert_with(|| format!("the peer violated the protocol: {breach}"));
+        self.cause.record(FailureKind::of_breach(&breach), || {
+            format!("the peer violated the protocol: {breach}")
+        });
         out.push(Event::QpRequest { qp: init.number });
         self.end(init, QpEvent::Failed, out);
     }
 
-    /// Takes the receive of a message that begins; false if there is none.
-    fn claim_receive(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+    /// Takes the receive of a message that begins.
+    fn claim_receive(&mut self, init: &QpInit, out: &mut Outbox) -> Result<(), Unexecuted> {
         let take = Some(|srq: &Srq| srq.take_at_once(init.number, out));
         let Some(receive) = self.receive.find_receive(init, &mut self.heads, take) else {
-            return false;
+            self.note_refusal(self.now);
+            return Err(Unexecuted::NotReady);
         };
+        if let Some(status) = receive.fault {
+            self.complete_faulty_receive(init, receive.id, status, out);
+            let violation = Violation::ReceiveBuffer;
+            return Err(Unexecuted::Violation(Nak::RemoteOperational, violation));
+        }
         self.receive.set_claimed(receive);
         self.receive.begin_srq_hold(init, self.now);
-        true
+        Ok(())
     }
 
     fn receive_part(
@@ -174,8 +182,8 @@ impl Inner {
         end: Option<SendEnd>,
         out: &mut Outbox,
     ) -> Result<Executed, Unexecuted> {
-        if is_first && !self.claim_receive(init, out) {
-            return Err(Unexecuted::NotReady);
+        if is_first {
+            self.claim_receive(init, out)?;
         }
         self.preserve_receive_part(init, offset, payload)?;
         self.fill_receive(init, offset, payload)?;
@@ -284,15 +292,17 @@ impl Inner {
         };
         // Nothing of a message is placed that does not fit as a whole. A message of zero bytes accesses no memory.
         if let Some(reth) = message.filter(|reth| reth.len > 0) {
+            let reach = access(reth.va, reth.len);
+            let place = init.tpt.place_remote(&reach);
             drop(
-                init.tpt
-                    .place_remote(&access(reth.va, reth.len))
+                place
+                    .inspect_err(|_| self.cause.note_refused(&reach))
                     .map_err(refused)?,
             );
         }
         let immediate = end.and_then(|end| end.immediate);
-        if immediate.is_some() && !self.claim_receive(init, out) {
-            return Err(Unexecuted::NotReady);
+        if immediate.is_some() {
+            self.claim_receive(init, out)?;
         }
         if !payload.is_empty() {
             let reach = access(va, payload.len() as u32);
@@ -349,8 +359,11 @@ impl Inner {
         if reth.len == 0 {
             return Ok(Executed::Packet);
         }
-        let refused = |r: Refusal| Unexecuted::of(opcode, reth.rkey, &r);
         let reach = read_access(init, reth.rkey, reth.va.get(), reth.len);
+        let refused = |r: Refusal| {
+            self.cause.note_refused(&reach);
+            Unexecuted::of(opcode, reth.rkey, &r)
+        };
         let source = init.tpt.gather_remote(&reach).map_err(refused)?;
         if source.is_one_touch() {
             // A response may have to be sent again, which memory that is invalid after one message cannot give (docs/roce.md).
@@ -388,7 +401,10 @@ impl Inner {
             qp: init.number,
             needs: Access::REMOTE_ATOMIC,
         };
-        let place = init.tpt.place_remote(&reach).map_err(refused)?;
+        let place = init.tpt.place_remote(&reach);
+        let place = place
+            .inspect_err(|_| self.cause.note_refused(&reach))
+            .map_err(refused)?;
         self.preserve_unsent(init, &place)?;
         let original = if place.is_one_touch() {
             if !atomic::is_aligned(&place) {

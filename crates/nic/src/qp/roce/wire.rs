@@ -48,6 +48,10 @@ impl RoceWire {
         self.numbers.get(usize::try_from(at).ok()?).copied()
     }
 
+    pub(in super::super) fn requester(&self) -> &Requester {
+        &self.requester
+    }
+
     /// When the requester's next deadline is.
     pub(in super::super) fn deadline(&self) -> Option<Time> {
         self.requester.deadline()

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena::low::{Data, Flags, QpState, RecvWr, SendOp, SendWr, Wc};
-use verbena::{Access, Cq, Device, Memory, Qp, QpOptions, RemoteMemory, Status};
+use verbena::low::{Cq, Data, Flags, Qp, QpOptions, QpState, RecvWr, SendOp, SendWr, Wc};
+use verbena::{Access, Device, Memory, RemoteMemory, Status};
 
 use super::ClientReport;
 use crate::protocol::{

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use verbena::Device;
+use verbena::handover::{FailedHandover, Handover, HandoverSender, IncomingHandover};
 use verbena::low::QpState;
-use verbena::{Device, FailedHandover, Handover, HandoverSender, IncomingHandover};
 
 use super::{Client, Server, ServerOptions, queues};
 use crate::protocol::Result;
@@ -161,7 +162,7 @@ impl Server {
     }
 }
 
-fn connected_client(qp: verbena::Qp) -> Client {
+fn connected_client(qp: verbena::low::Qp) -> Client {
     Client {
         qp,
         connected: true,

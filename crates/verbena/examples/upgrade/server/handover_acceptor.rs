@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use verbena::{HandoverListener, HandoverSender};
+use verbena::handover::{HandoverListener, HandoverSender};
 
 use crate::protocol::Result;
 

@@ -4,8 +4,8 @@
 use verbena_mem::Misuse;
 
 use super::*;
-use crate::low::{Data, Flags, OnFailure, Registration, SendOp, SendWr, Sge, Wc};
-use crate::{Connection, Qp, QpOptions, Status};
+use crate::low::{Data, Flags, OnFailure, Qp, QpOptions, Registration, SendOp, SendWr, Sge, Wc};
+use crate::{Connection, Status};
 
 const LEN: usize = 64 << 10;
 
@@ -23,9 +23,8 @@ fn connected(from: &Device, to: &Device) -> (Connection, Connection) {
 }
 
 fn misuse(error: Error) -> Misuse {
-    use verbena_engine::Error as E;
     match error {
-        Error::Engine(E::Adapter(verbena_nic::Error::Memory(misuse))) => misuse,
+        Error::Adapter(error) => *error.misuse().unwrap(),
         other => panic!("{other}"),
     }
 }
@@ -91,10 +90,7 @@ fn tag_registers_moved_memory_at_new_location() {
         enabled: true,
         on_failure: OnFailure::Reactive,
     };
-    let options = QpOptions {
-        registration,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::default().registration(registration);
     let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, options).unwrap());
     let listener = new.listen("127.0.0.1:0").unwrap();
     let joining = a.connect(listener.local_addr().unwrap(), b"").unwrap();

@@ -1,8 +1,9 @@
 //! Memory that the program allocated is accessed in place, and only while it is registered.
 //! Registration of unmapped memory fails, at once or in the background (V5).
 
-use crate::low::{Data, Flags, RemoteAddr, SendOp, SendWr, Wc};
-use crate::{Access, Cq, Device, Fault, Mr, Pd, Qp, QpOptions, Status};
+use crate::low::{Cq, Data, Flags, Pd, Qp, QpOptions, RemoteAddr, SendOp, SendWr, Wc};
+use crate::mr::Mr;
+use crate::{Access, Device, Fault, Status};
 
 /// Two connected queue pairs of one domain.
 fn connected_qps() -> (Pd, Cq, Qp, Qp) {

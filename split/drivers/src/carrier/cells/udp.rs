@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use verbena::access::AccessList;
+use verbena::unstable::access::AccessList;
 use verbena_lan::{Datagrams, Inbox, SendOutcome, max_unfragmented};
 use verbena_split_wire::cell::PortAddress;
 

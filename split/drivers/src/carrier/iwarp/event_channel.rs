@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use verbena::low::{BareCq, Channel, WaitFd, WeakCompletionQueue};
-use verbena::{Error, Event};
+use verbena::Error;
+use verbena::events::Event;
+use verbena::low::{BareCq, WaitFd};
+use verbena::unstable::{Channel, WeakCompletionQueue};
 
 use crate::carrier::Pair;
 

@@ -1,10 +1,11 @@
 //! One pair: its queue pair, the state of its connection, and the number of posted requests. No more is posted than the completion queue
 //! has room for, and the end of the connection is reported once, with the first cause.
 
+use verbena::Error;
 use verbena::low::{
-    BareCq, Data, Flags, Limits, Personality, QpState, RecvWr, RnrRetry, SendOp, SendWr, Sge, WcOp,
+    BareCq, Data, Flags, Limits, Pd, Personality, Qp, QpOptions, QpState, RecvWr, RnrRetry, SendOp,
+    SendWr, Sge, WcOp,
 };
-use verbena::{Error, Pd, Qp, QpOptions};
 
 use crate::carrier::PairOptions;
 
@@ -61,17 +62,16 @@ pub(super) struct IwarpPair {
 
 impl IwarpPair {
     pub(super) fn new(pd: &Pd, cq: &BareCq, options: PairOptions) -> Result<IwarpPair, Error> {
-        let wanted = QpOptions {
-            // RNR retry instead of an error if the peer has no receive, and a request completes when the peer has executed it.
-            personality: Some(Personality::Roce),
-            limits: Limits {
-                sends: options.sends,
-                receives: options.receives,
-                max_sge: 1,
-                inline: 0,
-            },
-            ..QpOptions::default()
+        let limits = Limits {
+            sends: options.sends,
+            receives: options.receives,
+            max_sge: 1,
+            inline: 0,
         };
+        // RNR retry instead of an error if the peer has no receive, and a request completes when the peer has executed it.
+        let wanted = QpOptions::default()
+            .personality(Personality::Roce)
+            .limits(limits);
         let qp = Qp::new(pd, cq, cq, wanted)?;
         qp.set_attr(|attr| attr.rnr_retry = RnrRetry::Forever);
         // Receives can be posted from now on.

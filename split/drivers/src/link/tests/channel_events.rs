@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 
 use verbena::Device;
-use verbena::low::{Cause, ChannelEvent};
+use verbena::events::{Cause, ChannelEvent};
 use verbena_split_wire::push::{Message, Range};
 
 use super::super::perform::MESSAGE;

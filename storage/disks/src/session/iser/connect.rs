@@ -7,8 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use verbena::low::{Limits, OnFailure, Personality, QpAccessFlags, QpState, Registration};
-use verbena::{Access, Device, Pd, Qp, QpOptions};
+use verbena::low::{
+    Limits, OnFailure, Pd, Personality, Qp, QpAccessFlags, QpOptions, QpState, Registration,
+};
+use verbena::{Access, Device};
 use verbena_iscsi::Terms;
 use verbena_iscsi::login::IserOffer;
 use verbena_storage_wire::iser::PrivateData;
@@ -70,22 +72,22 @@ impl IserDial {
         let headers = (how.depth + DATA_OUTS as usize) * HEADER_BUFFER_LEN;
         let headers = pd.memory(headers, Access::LOCAL_READ)?;
         let texts = pd.memory(DATA_BUFFERS as usize * RECEIVE_LEN, Access::LOCAL_READ)?;
-        let options = QpOptions {
-            // With this personality the end of the connection flushes the receives, so the link needs no other notification of it.
-            personality: Some(Personality::Iwarp),
-            limits: Limits {
-                sends,
-                receives,
-                max_sge: MAX_PIECES,
-                inline: HEADERS_LEN,
-            },
-            // A command's task number has an STag of its own: registrations do not fail for lack of room.
-            registration: Registration {
-                enabled: true,
-                on_failure: OnFailure::Anticipatory,
-            },
-            ..QpOptions::default()
+        let limits = Limits {
+            sends,
+            receives,
+            max_sge: MAX_PIECES,
+            inline: HEADERS_LEN,
         };
+        // A command's task number has an STag of its own: registrations do not fail for lack of room.
+        let registration = Registration {
+            enabled: true,
+            on_failure: OnFailure::Anticipatory,
+        };
+        // With the iWARP personality the end of the connection flushes the receives, so the link needs no other notification of it.
+        let options = QpOptions::default()
+            .personality(Personality::Iwarp)
+            .limits(limits)
+            .registration(registration);
         let qp = Qp::new(pd, &cq, &cq, options)?;
         qp.set_access_flags(QpAccessFlags {
             atomic: false,

@@ -2,8 +2,9 @@
 //! command, with the rights and the range that the command needs, and the registration is invalidated before the command ends: by the
 //! target's Send with Invalidate, or by a request of ours. Between commands the target can access nothing.
 
-use verbena::low::{Data, Flags, SendOp, SendWr, Stag, Ticket};
-use verbena::{Access, FastRegMr, Memory, Pd};
+use verbena::low::{Data, Flags, Pd, SendOp, SendWr, Stag};
+use verbena::mr::{FastRegMr, Ticket};
+use verbena::{Access, Memory};
 use verbena_iscsi::Direction;
 
 use super::Iser;

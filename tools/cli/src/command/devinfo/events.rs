@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use verbena::low::Redirection;
+use verbena::events::Redirection;
 use verbena::{Config, Device};
 use verbena_cli::events::counters;
 

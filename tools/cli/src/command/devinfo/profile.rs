@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use verbena::low::{DeviceFunction, DeviceProfile, HostMap, Object, Service};
+use verbena::function::{DeviceFunction, DeviceProfile, HostMap, Object, Service};
 
 /// The objects of a device: their names in JSON and in text.
 const OBJECTS: [(Object, &str, &str); 7] = [

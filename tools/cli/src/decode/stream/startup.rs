@@ -10,6 +10,7 @@ use super::super::record::{Body, Dir, Out, Record, Startup};
 use super::super::summary::Ending;
 use super::follow::Follower;
 use super::{State, Stream};
+use crate::pcap::frames::JOINED;
 
 /// The frames seen, as on the wire.
 #[derive(Debug, Default)]
@@ -92,6 +93,13 @@ impl Stream {
         };
         if reply.flags().reject {
             self.summary.ending = Ending::Rejected;
+            self.stop(Dir::ToResponder);
+            self.stop(Dir::ToInitiator);
+            return;
+        }
+        if request.private_data() == JOINED {
+            // Sequence numbers, reads and features of the stream are not known.
+            self.summary.joined = true;
             self.stop(Dir::ToResponder);
             self.stop(Dir::ToInitiator);
             return;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::net::UdpSocket;
 
-use verbena::access::AccessList;
+use verbena::unstable::access::AccessList;
 use verbena_nic::wc::Status;
 use verbena_split_wire::cell::{
     Body, Cell, CellRoute, Cookie, DisconnectReason, PacketSeq, PortAddress, Terms,

@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use verbena::low::{Data, Flags, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc, WcOp};
-use verbena::{Access, Cq, Device, Listener, Memory, Pd, Qp, QpOptions, Status};
+use verbena::low::{
+    Cq, Data, Flags, Pd, Qp, QpOptions, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc, WcOp,
+};
+use verbena::{Access, Device, Listener, Memory, Status};
 use verbena_storage_wire::iscsi::{
     BHS_LEN, Bhs, FromInitiator, Lengths, LoginResponse, LoginStatus, Lun, NO_TAG, NopIn, Residual,
     ScsiResponse, Service, TaskOutcome, TaskResponse, Window,

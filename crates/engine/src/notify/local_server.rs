@@ -1,17 +1,17 @@
-//! A server on an abstract Unix socket for other processes of the same user.
-//! It accepts at most [`MAX_WATCHERS`] clients at once; one of another user, or one too many, gets a line that says why, and is disconnected. It never
-//! blocks its shard.
+//! A server on an abstract Unix socket for other processes: of the monitor, and of captures.
+//! It accepts a limited number of clients at once; one that may not be served, or one too many, is told so as its protocol says, and is disconnected. It
+//! never blocks its shard.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicU32, Ordering};
 
-use super::{MAX_WATCHERS, REFUSED};
 use crate::error::Error;
 use crate::poll::shard::{Shard, ShardTask, next_token};
-use crate::sys::{self, AbstractClient, AbstractListener, Interest, Ready};
+use crate::sys::{self, Interest, Ready};
 
 /// Adapters of one process that can have a server of one name.
 const MAX_ADAPTERS: u32 = 64;
@@ -27,28 +27,54 @@ pub(super) const HANGUP_OR_WRITABLE: Interest = Interest {
     oneshot: true,
 };
 
-/// Starts to serve a client; the permit is kept as long as it is served.
-pub(super) type StartClient =
-    Box<dyn Fn(&Arc<Shard>, AbstractClient, ClientPermit) -> Result<(), Error> + Send + Sync>;
+/// A listening socket with an abstract name.
+pub(crate) trait LocalListener: AsFd + Send + Sync + Sized + 'static {
+    /// One end of a connection.
+    type Client;
 
-/// The listening socket.
-pub(super) struct LocalServer {
-    start: StartClient,
-    shard: Arc<Shard>,
-    token: u64,
-    listener: AbstractListener,
-    clients: Arc<AtomicU32>,
+    /// Binds the name and listens; EADDRINUSE if it is in use.
+    fn bind(name: &str) -> Result<Self, sys::Error>;
+
+    /// The next client; none if none is pending.
+    fn accept(&self) -> Result<Option<Self::Client>, sys::Error>;
+
+    /// Whether the client's user may be served; the client is told if not.
+    fn admits(client: &Self::Client) -> bool;
+
+    /// Tells a client that there are too many.
+    fn refuse_surplus(client: &Self::Client);
 }
 
-impl LocalServer {
+/// Starts to serve a client; the permit is kept as long as it is served.
+pub(crate) type StartClient<C> =
+    Box<dyn Fn(&Arc<Shard>, C, ClientPermit) -> Result<(), Error> + Send + Sync>;
+
+/// The server.
+pub(crate) struct LocalServer<L: LocalListener> {
+    start: StartClient<L::Client>,
+    shard: Arc<Shard>,
+    token: u64,
+    listener: L,
+    /// Clients at once, and how many there may be.
+    clients: Arc<AtomicU32>,
+    max_clients: u32,
+}
+
+impl<L: LocalListener> LocalServer<L> {
     /// Opens a server at the first free name of this process with this prefix.
-    pub(super) fn open(prefix: &str, start: StartClient, shard: &Arc<Shard>) -> Result<(), Error> {
+    pub(crate) fn open(
+        prefix: &str,
+        max_clients: u32,
+        start: StartClient<L::Client>,
+        shard: &Arc<Shard>,
+    ) -> Result<(), Error> {
         let server = Arc::new(LocalServer {
             start,
             shard: shard.clone(),
             token: next_token(),
-            listener: bind(prefix)?,
+            listener: bind::<L>(prefix)?,
             clients: Arc::default(),
+            max_clients,
         });
         let once = Interest::READ_ONCE;
         shard.serve_watched(server.token, server.clone(), &server.listener, once)
@@ -59,16 +85,11 @@ impl LocalServer {
             let Some(client) = self.listener.accept()? else {
                 break;
             };
-            let refuse = |why: &str| {
-                // If the line cannot be sent, the client still sees the end of the connection.
-                let _ = client.send(format!("{REFUSED}{why}\n").as_bytes());
-            };
-            if client.peer_uid() != Ok(sys::effective_uid()) {
-                refuse("the client is a process of another user");
+            if !L::admits(&client) {
                 continue;
             }
-            let Some(permit) = ClientPermit::take(&self.clients) else {
-                refuse("too many clients");
+            let Some(permit) = ClientPermit::take(&self.clients, self.max_clients) else {
+                L::refuse_surplus(&client);
                 continue;
             };
             // A client that cannot be served is disconnected by the drop.
@@ -85,7 +106,7 @@ impl LocalServer {
     }
 }
 
-impl ShardTask for LocalServer {
+impl<L: LocalListener> ShardTask for LocalServer<L> {
     fn ready(self: Arc<Self>, _: Ready) {
         match self.accept_clients() {
             // Out of descriptors or memory.
@@ -101,12 +122,12 @@ impl ShardTask for LocalServer {
     fn stop(self: Arc<Self>) {}
 }
 
-/// One of the [`MAX_WATCHERS`] permits; returned when dropped.
-pub(super) struct ClientPermit(Arc<AtomicU32>);
+/// A client counts; returned when dropped.
+pub(crate) struct ClientPermit(Arc<AtomicU32>);
 
 impl ClientPermit {
-    fn take(taken: &Arc<AtomicU32>) -> Option<ClientPermit> {
-        let more = |n: u32| (n < MAX_WATCHERS).then_some(n + 1);
+    fn take(taken: &Arc<AtomicU32>, most: u32) -> Option<ClientPermit> {
+        let more = |n: u32| (n < most).then_some(n + 1);
         let free = taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
         free.ok().map(|_| ClientPermit(taken.clone()))
     }
@@ -119,11 +140,11 @@ impl Drop for ClientPermit {
 }
 
 /// Binds the first free name of this process with this prefix.
-fn bind(prefix: &str) -> Result<AbstractListener, Error> {
+fn bind<L: LocalListener>(prefix: &str) -> Result<L, Error> {
     let pid = std::process::id();
     let mut number = 0;
     loop {
-        match AbstractListener::bind(&format!("{prefix}{pid}/{number}")) {
+        match L::bind(&format!("{prefix}{pid}/{number}")) {
             Err(error) if error.is_in_use() && number + 1 < MAX_ADAPTERS => number += 1,
             other => return Ok(other?),
         }
