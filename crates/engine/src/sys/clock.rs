@@ -24,7 +24,7 @@ pub fn sleep(time: Duration) {
 }
 
 /// Sleeps until `over` returns true or the deadline has passed. No lock may be held.
-pub fn wait(until: Time, over: impl Fn() -> bool) {
+pub fn wait(until: Time, mut over: impl FnMut() -> bool) {
     while !over() && now() < until {
         sleep(POLL_INTERVAL);
     }
