@@ -1,6 +1,8 @@
 //! `cargo xtask release --dry-run`: whether every crate can be published, as far as that is known without publishing. It packages all of them
 //! and runs cargo-deny and cargo-semver-checks where they are installed. Nothing is uploaded; the steps of a release are in docs/packages.md.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -144,8 +146,10 @@ fn complaints(workspace: &Workspace) -> Vec<String> {
             complain(&format!("`{field}` is missing, or there are too many"));
         }
         for name in LICENCES {
-            if !package.manifest_path.with_file_name(name).is_file() {
-                complain(&format!("{name} is not in its folder"));
+            let text = |path: &Path| std::fs::read(path).unwrap_or_default();
+            let own = text(&package.manifest_path.with_file_name(name));
+            if own.is_empty() || own != text(&workspace.root.join(name)) {
+                complain(&format!("{name} in its folder is not that of the repository"));
             }
         }
         for dependency in &package.dependencies {
