@@ -37,6 +37,8 @@ struct Counted {
     rule: Arc<Rule>,
     seen: u64,
     fired: u64,
+    /// It takes effect on the queue pairs that exist, which is not done yet: posts leave it alone until then.
+    pending: bool,
 }
 
 impl Counted {
@@ -47,7 +49,7 @@ impl Counted {
             return false;
         }
         let fires = match self.rule.when {
-            When::Now => self.fired == 0,
+            When::Now => self.fired == 0 && !self.pending,
             When::Nth(n) => self.seen == n,
             When::Every(n) => self.seen.is_multiple_of(n),
             When::Rate(rate) => rate.includes(draw(seed, index as u64, self.seen)),
@@ -206,9 +208,21 @@ impl Faults {
             rule: Arc::new(rule.clone()),
             seen: 0,
             fired: 0,
+            pending: rule.when == When::Now,
         };
         state.rules = script.rules.iter().map(counted).collect();
         state.seed
+    }
+
+    /// To how many queue pairs the fault of a rule that takes effect at once has happened; if to none, it happens to the next post.
+    fn applied(&self, index: usize, rule: &Arc<Rule>, fired: u64) {
+        let mut state = self.0.lock();
+        // Other rules may have been set meanwhile.
+        let own = state.rules.get_mut(index);
+        if let Some(own) = own.filter(|own| Arc::ptr_eq(&own.rule, rule)) {
+            own.fired += fired;
+            own.pending = false;
+        }
     }
 
     /// The rules and what they have counted.

@@ -149,7 +149,9 @@ fn complaints(workspace: &Workspace) -> Vec<String> {
             let text = |path: &Path| std::fs::read(path).unwrap_or_default();
             let own = text(&package.manifest_path.with_file_name(name));
             if own.is_empty() || own != text(&workspace.root.join(name)) {
-                complain(&format!("{name} in its folder is not that of the repository"));
+                complain(&format!(
+                    "{name} in its folder is not that of the repository"
+                ));
             }
         }
         for dependency in &package.dependencies {

@@ -87,10 +87,7 @@ impl Core {
                     fired += u64::from(happens);
                 }
             }
-            let mut state = self.faults.0.lock();
-            if let Some(own) = state.rules.get_mut(index) {
-                own.fired += fired;
-            }
+            self.faults.applied(index, &counted.rule, fired);
         }
     }
 

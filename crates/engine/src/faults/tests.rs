@@ -66,3 +66,16 @@ fn region_limit_refuses_at_its_number() {
     assert_eq!(faults.on_register(1), None);
     assert_eq!(faults.on_register(2), Some(libc::ENOMEM));
 }
+
+#[test]
+fn posts_leave_a_rule_that_is_being_applied() {
+    // Two queue pairs were killed; or there was none.
+    for (killed, by_next_post) in [(2, None), (0, Some(0))] {
+        let faults = faults("kill");
+        let rule = faults.counts().rules[0].rule.clone();
+        assert_eq!(faults.on_send(QP, Time::ZERO).kill, None);
+        faults.applied(0, &rule, killed);
+        assert_eq!(faults.on_send(QP, Time::ZERO).kill, by_next_post);
+        assert_eq!(faults.counts().rules[0].fired, killed.max(1));
+    }
+}

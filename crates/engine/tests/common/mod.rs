@@ -30,7 +30,7 @@ use verbena_nic::{Flags, ReceiveWr, SendOp, SendWr, Sge, Status, Wc};
 use verbena_wire::To;
 
 /// Longer than any successful operation takes.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TEST_TIMEOUT: Duration = verbena_testing::WAIT_LIMIT;
 
 pub(crate) const SEND: SendOp = SendOp::Send {
     invalidate: None,

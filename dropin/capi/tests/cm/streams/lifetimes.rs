@@ -6,6 +6,7 @@ use std::sync::mpsc;
 
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
+use verbena_testing::{Tid, wait_blocked};
 
 use crate::tcp::tcp_rows_at;
 
@@ -231,15 +232,17 @@ fn thread_that_waits_on_a_destroyed_channel_waits_on() {
     for _ in 0..ROUNDS {
         let channel = Channel::new();
         let (waits, raw) = (returned.clone(), channel.0.expose_provenance());
+        let (tell, started) = mpsc::channel();
         // Not joined: it waits until the process ends.
         std::thread::spawn(move || {
             let channel: *mut rdma_event_channel = ptr::with_exposed_provenance_mut(raw);
             let mut event = ptr::null_mut();
+            tell.send(Tid::current()).unwrap();
             let code = call!(rdma_get_cm_event(channel, &raw mut event));
             let _ = waits.send((code, errno()));
         });
-        // real time: until the thread waits in the kernel, which nothing tells.
-        std::thread::sleep(Duration::from_millis(5));
+        // A channel that is destroyed before the call is no channel.
+        wait_blocked(started.recv().unwrap());
         // The thread is woken as for an event that is then removed with its identifier.
         let one = 1_u64.to_ne_bytes();
         // SAFETY: the eight bytes are local, and the descriptor is the channel's.
