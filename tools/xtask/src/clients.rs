@@ -32,6 +32,7 @@ pub(crate) mod user;
 mod wheels;
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -116,13 +117,8 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     }
     let stage = Stage::fill(workspace)?;
     let start = Instant::now();
-    let mut accounts: Vec<TrialResult> = Vec::new();
     let all_users = options.long || options.write || !options.only.is_empty();
-    for (trial, port) in trials(&wanted, &User::all(), all_users).iter().zip(PORTS) {
-        let account = run_with_retry(|port| trial.run(&stage, port), port);
-        println!("{}", table::line(&account));
-        accounts.push(account);
-    }
+    let accounts = run_trials(&trials(&wanted, &User::all(), all_users), &stage);
     if options.write {
         let path = workspace.root.join(PAGE);
         std::fs::write(&path, table::page(&accounts, &wanted, HEAD))
@@ -138,17 +134,54 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
 
 /// Offset of the ports of second attempts from those of the first.
 const RETRY_PORT_OFFSET: u16 = 5000;
+/// How many trials run at once, unless they run alone: half of their time they wait for timeouts.
+const WORKERS: usize = 2;
 
-/// Runs a trial, and once more if it failed: the programs have timeouts of their own, which they may miss on a busy
+/// Runs all trials, each with a port of its own; the results are in the order of the trials.
+fn run_trials(trials: &[Trial<'_>], stage: &Stage) -> Vec<TrialResult> {
+    let numbered: Vec<(usize, u16)> = PORTS.enumerate().take(trials.len()).collect();
+    let (alone, beside): (Vec<_>, Vec<_>) = numbered
+        .into_iter()
+        .partition(|(index, _)| trials[*index].case.runs_alone());
+    let run = |index: usize, port| {
+        let result = trials[index].run(stage, port);
+        println!("{}", table::line(&result));
+        result
+    };
+    let next = Mutex::new(beside.into_iter());
+    let work = || {
+        let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let done = std::iter::from_fn(take);
+        done.map(|(index, port)| (index, port, run(index, port)))
+            .collect::<Vec<_>>()
+    };
+    let mut results = std::thread::scope(|scope| {
+        let workers = [(); WORKERS].map(|()| scope.spawn(work));
+        let results = workers.into_iter().map(|worker| worker.join());
+        results.flat_map(Result::unwrap).collect::<Vec<_>>()
+    });
+    results.extend(
+        alone
+            .into_iter()
+            .map(|(index, port)| (index, port, run(index, port))),
+    );
+    results.sort_by_key(|(index, ..)| *index);
+    let retried =
+        |(index, port, first)| retry_if_failed(first, || run(index, port + RETRY_PORT_OFFSET));
+    results.into_iter().map(retried).collect()
+}
+
+/// Runs a trial that failed once more, when no other one runs: the programs have timeouts of their own, which they may miss on a busy
 /// machine. A second attempt is reported on the terminal and on the page.
-fn run_with_retry(run: impl Fn(u16) -> TrialResult, port: u16) -> TrialResult {
-    let first = run(port);
+fn retry_if_failed(first: TrialResult, again: impl FnOnce() -> TrialResult) -> TrialResult {
     if !matches!(first.verdict, Verdict::Failed(_)) {
         return first;
     }
-    println!("{}", table::line(&first));
-    println!("!!! second attempt, because a busy machine may have caused the failure");
-    let second = run(port + RETRY_PORT_OFFSET);
+    println!(
+        "!!! {} as {}: second attempt, because a busy machine may have caused the failure",
+        first.name, first.user
+    );
+    let second = again();
     match second.verdict {
         Verdict::Passed(figure) => TrialResult {
             verdict: Verdict::Passed(format!("at the second attempt only; {figure}")),

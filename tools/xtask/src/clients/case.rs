@@ -214,6 +214,17 @@ impl Case {
         self
     }
 
+    /// Whether no other case may run at the same time: it has a port that others have, too (also port 4791, which belongs to one user at an
+    /// address), installs programs, or its system calls are counted.
+    pub(crate) fn runs_alone(&self) -> bool {
+        let is_roce = |side: &Side| side.env.iter().any(|(key, _)| *key == "VERBENA_WIRE");
+        let has_namespaces = self.needs_namespaces();
+        self.udp.is_some()
+            || self.source.is_some()
+            || self.sides.iter().any(|side| side.trace.is_some())
+            || (!has_namespaces && self.sides.iter().any(is_roce))
+    }
+
     /// Puts it into the quick set only if the condition holds.
     pub(crate) fn quick_if(mut self, quick: bool) -> Case {
         self.quick = quick;

@@ -50,8 +50,8 @@ impl Namespaces {
     }
 
     /// One namespace, in which both sides are reached by the loopback address.
-    pub(crate) fn loopback() -> Result<Namespaces> {
-        let name = format!("verbena-{}-lo", std::process::id());
+    pub(crate) fn loopback(mark: &str) -> Result<Namespaces> {
+        let name = format!("verbena-{}-{mark}lo", std::process::id());
         let names = vec![name.clone()];
         let links = ["lo", "lo"].map(str::to_owned);
         let namespaces = Namespaces { names, links };

@@ -127,10 +127,11 @@ impl Trial<'_> {
     }
 
     fn run_processes(&self, stage: &Stage, port: u16) -> Result<String> {
+        let mark = port.to_string();
         let namespaces = match self.case.topology {
             _ if !self.case.needs_namespaces() => None,
-            Topology::Loopback | Topology::OwnAddress => Some(Namespaces::loopback()?),
-            Topology::Namespaces | Topology::SeparateHosts => Some(Namespaces::create("")?),
+            Topology::Loopback | Topology::OwnAddress => Some(Namespaces::loopback(&mark)?),
+            Topology::Namespaces | Topology::SeparateHosts => Some(Namespaces::create(&mark)?),
         };
         if let (Some(namespaces), Some(mtu)) = (&namespaces, self.case.mtu) {
             namespaces.set_mtu(mtu)?;
