@@ -48,14 +48,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             "!!! cargo-deny is not installed: only the licences were checked, by `cargo xtask tidy`"
         );
     }
-    if find("cargo-semver-checks").is_some() {
-        // The first release has nothing to be compared with.
-        println!("cargo-semver-checks is installed; it has no earlier release to compare with");
-    } else {
-        println!(
-            "!!! cargo-semver-checks is not installed: the API was not compared with an earlier release"
-        );
-    }
+    semver(workspace)?;
     println!(
         "!!! advisories were not checked: `cargo deny check advisories` downloads its database"
     );
@@ -71,6 +64,33 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         println!("!!! the repository is a placeholder: see docs/packages.md, Releasing");
     }
     Ok(())
+}
+
+/// Compares the Rust interface with that of the last release, which is the highest tag `v…` before this commit.
+fn semver(workspace: &Workspace) -> Result<()> {
+    const NOT_COMPARED: &str = "!!! the Rust interface was not compared with an earlier release:";
+    let list = [
+        "tag",
+        "--list",
+        "v*",
+        "--merged",
+        "HEAD",
+        "--sort=-version:refname",
+    ];
+    let tags = Tool::new("git")
+        .args(list)
+        .current_dir(&workspace.root)
+        .output()?;
+    let Some(tag) = tags.lines().next() else {
+        println!("{NOT_COMPARED} no tag `v*` names one");
+        return Ok(());
+    };
+    if find("cargo-semver-checks").is_none() {
+        println!("{NOT_COMPARED} cargo-semver-checks is not installed");
+        return Ok(());
+    }
+    let baseline = ["semver-checks", "-p", FACADE, "--baseline-rev", tag];
+    workspace.cargo().args(baseline).run()
 }
 
 /// Compiles the Rust interface with none of its features, with each alone, and with all, without warnings. Other steps have those
