@@ -43,7 +43,8 @@ fn ready() -> Side {
         ..limit
     };
     setrlimit(Resource::Nofile, most).unwrap();
-    let side = Side::new(&[]);
+    // On a busy machine the last of many waits long.
+    let side = Side::new(&[("startup_timeout", "60s")]);
     side.cq.resize(40_000).unwrap();
     side
 }
