@@ -49,18 +49,26 @@ impl Rates {
 }
 
 /// A queue pair.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pair {
     /// The adapter's number in its process.
     pub adapter: u32,
     /// Its number.
     pub number: u64,
+    /// Its number in completions, which its peer knows.
+    pub wc_qpn: u64,
+    /// Its type, or `-`.
+    pub kind: String,
     /// Its state.
     pub state: String,
     /// What carries its messages: `tcp`, `roce`, `shared-memory`, or `-`.
     pub path: String,
+    /// Its own address, or `-`.
+    pub local: String,
     /// The peer's address, or `-`.
     pub peer: String,
+    /// Over RoCEv2 the numbers of both ends in packets.
+    pub numbers: Option<(u64, u64)>,
     /// Send requests outstanding.
     pub outstanding: u64,
     /// Receives posted.
@@ -80,16 +88,21 @@ impl Pair {
         Pair {
             adapter: qp.adapter,
             number,
+            wc_qpn: qp.number("wc_qpn").unwrap_or(number),
+            kind: text("type"),
             state: text("state"),
             path,
+            local: text("local"),
             peer: text("peer"),
+            numbers: qp.number("qpn").zip(qp.number("peer_qpn")),
             outstanding: qp.number("sends").unwrap_or(0),
             receives: qp.number("receives").unwrap_or(0),
             rates,
         }
     }
 
-    fn json(&self) -> Value {
+    /// As one object.
+    pub fn json(&self) -> Value {
         let value = |text: &str| {
             if text == "-" {
                 Value::Null
@@ -100,8 +113,11 @@ impl Pair {
         json!({
             "adapter": self.adapter,
             "number": self.number,
+            "wc_qpn": self.wc_qpn,
+            "type": value(&self.kind),
             "state": self.state,
             "path": value(&self.path),
+            "local": value(&self.local),
             "peer": value(&self.peer),
             "outstanding": self.outstanding,
             "receives": self.receives,
@@ -143,6 +159,11 @@ impl Process {
 
     /// As one object, its queue pairs in it.
     pub fn json(&self) -> Value {
+        self.json_with(self.pairs.iter().map(Pair::json).collect())
+    }
+
+    /// The same with these objects for its queue pairs.
+    pub fn json_with(&self, pairs: Vec<Value>) -> Value {
         json!({
             "pid": self.pid,
             "program": self.program,
@@ -150,7 +171,7 @@ impl Process {
             "wakeups": self.wakeups,
             "outstanding": self.outstanding(),
             "rates": self.rates().json(),
-            "queue_pairs": self.pairs.iter().map(Pair::json).collect::<Vec<_>>(),
+            "queue_pairs": pairs,
         })
     }
 }
