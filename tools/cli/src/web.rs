@@ -52,13 +52,16 @@ const OPTIONS: Options = Options {
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
 const JSON: &str = "application/json";
 
 /// The page: path, type and content of each file.
-const FILES: [(&str, &str, &str); 8] = [
+const FILES: [(&str, &str, &str); 10] = [
+    ("/icon.svg", SVG, include_str!("../assets/web/icon.svg")),
     ("/", HTML, include_str!("../assets/web/index.html")),
     ("/style.css", CSS, include_str!("../assets/web/style.css")),
     ("/page.js", SCRIPT, include_str!("../assets/web/page.js")),
+    ("/dom.js", SCRIPT, include_str!("../assets/web/dom.js")),
     ("/live.js", SCRIPT, include_str!("../assets/web/live.js")),
     (
         "/topology.js",
