@@ -17,9 +17,29 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** A text of a drawing that stays readable over lines, as two elements: of several fonts in one, the outline of one would cover the end of another. */
+export function label(x, y) {
+  const part = (name) => el("text", { class: `label ${name}`, "aria-hidden": name === "halo" ? "true" : null, x, y });
+  const [halo, fill] = [part("halo"), part("fill")];
+  const update = (text, kind = "") => {
+    say(halo, text);
+    say(fill, text);
+    fill.setAttribute("class", `label fill ${kind}`);
+  };
+  return { nodes: [halo, fill], update };
+}
+
 /** Sets the text of an element if it is another one: what is selected stays selected. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
+}
+
+/** Text in which `commands` stand between backticks. */
+export function rich(text) {
+  const parts = String(text).split("`");
+  // One without another is a backtick.
+  if (parts.length % 2 === 0) return [String(text)];
+  return parts.map((part, at) => (at % 2 ? el("code", {}, part) : part));
 }
 
 /** Makes the children of `parent` those of `items`: existing ones are updated, and stay in the document. */

@@ -1,6 +1,6 @@
 // Labs: hosts, switches and routers in rows, their links with traffic and state.
 
-import { el, keyed, say, short } from "./dom.js";
+import { el, keyed, label, say, short } from "./dom.js";
 
 const WIDTH = 150;
 const HEIGHT = 48;
@@ -39,9 +39,9 @@ function places(lab) {
   const place = [];
   levels.forEach((level, row) => {
     const nodes = rows.get(level);
-    nodes.forEach((node, at) => { place[node] = { x: ((2 * at + 1) * width) / (2 * nodes.length), y: 50 + row * ROW }; });
+    nodes.forEach((node, at) => { place[node] = { x: ((2 * at + 1) * width) / (2 * nodes.length), y: 80 + row * ROW }; });
   });
-  return { place, width, height: 100 + (levels.length - 1) * ROW };
+  return { place, width, height: 130 + (levels.length - 1) * ROW };
 }
 
 function draw(made, lab) {
@@ -60,10 +60,14 @@ function draw(made, lab) {
       const nth = beside.get(ends) ?? 0;
       beside.set(ends, nth + 1);
       const [a, b] = link.ends.map((node) => place[node]);
-      const off = (nth % 2 ? -1 : 1) * Math.ceil(nth / 2) * 46;
-      const [x, y] = [(a.x + b.x) / 2 + off, (a.y + b.y) / 2 + (a.y === b.y ? off : 0)];
-      const path = el("path", { class: "edge link", d: `M${a.x} ${a.y}Q${x + off} ${y} ${b.x} ${b.y}` }, el("title", {}, link.name));
-      return { path, rate: el("text", { class: "label", x, y: y - 2 }), state: el("text", { class: "label", x, y: y + 12 }) };
+      const off = (nth % 2 ? -1 : 1) * Math.ceil(nth / 2) * 92;
+      // Over the nodes between two of one row.
+      const over = a.y === b.y && Math.abs(a.x - b.x) > 1.5 * COLUMN ? -90 : 0;
+      const [x, y] = [(a.x + b.x) / 2 + (a.y === b.y ? 0 : off), (a.y + b.y) / 2 + over + (a.y === b.y ? off : 0)];
+      const path = el("path", { class: "edge link", d: `M${a.x} ${a.y}Q${x} ${y} ${b.x} ${b.y}` }, el("title", {}, link.name));
+      // Half way, which is half as far from the straight line as the control point.
+      const middle = [(a.x + 2 * x + b.x) / 4, (a.y + 2 * y + b.y) / 4];
+      return { path, rate: label(middle[0], middle[1] - 2), state: label(middle[0], middle[1] + 12) };
     });
     const nodes = lab.nodes.map((node, at) => {
       const { x, y } = place[at];
@@ -74,7 +78,7 @@ function draw(made, lab) {
         el("title", {}, [node.kind, node.name, ...node.addresses].join(" ")));
     });
     const of = (get) => made.links.map(get);
-    made.svg.replaceChildren(...of((l) => l.path), ...nodes, ...of((l) => l.rate), ...of((l) => l.state));
+    made.svg.replaceChildren(...of((l) => l.path), ...nodes, ...of((l) => [...l.rate.nodes, ...l.state.nodes]).flat());
   }
   // The state of one moment is given to several requests.
   if (made.before && lab.age <= made.before.age) return;
@@ -87,10 +91,8 @@ function draw(made, lab) {
     path.setAttribute("stroke-width", (1.5 + Math.max(0, Math.log10((bits[0] + bits[1]) / 1e3)) * 0.6).toFixed(1));
     const [a, b] = link.ends.map((node) => lab.nodes[node].name);
     say(path.firstChild, `${link.name}: ${a} → ${b} ${short(bits[0], "bit/s")}, ${b} → ${a} ${short(bits[1], "bit/s")}${link.state ? `, ${link.state}` : ""}`);
-    rate.setAttribute("class", `label ${kind}`);
-    state.setAttribute("class", `label ${kind}`);
-    say(rate, bits[0] + bits[1] > 0 ? `${short(bits[0], "bit/s")} / ${short(bits[1], "bit/s")}` : "");
-    say(state, link.state);
+    rate.update(bits[0] + bits[1] > 0 ? `${short(bits[0], "bit/s")} / ${short(bits[1], "bit/s")}` : "", kind);
+    state.update(link.state, kind);
   });
   made.before = lab;
 }

@@ -1,7 +1,7 @@
 // The page: views, theme, and the requests that keep it up to date.
 // It asks about once a second while it is seen, and for nothing while it is not.
 
-import { $, ask, el, hasToken, keyed, renewToken, say } from "./dom.js";
+import { $, ask, el, hasToken, keyed, renewToken, rich, say } from "./dom.js";
 import { Live } from "./live.js";
 import { Labs } from "./lab.js";
 import { Timeline } from "./timeline.js";
@@ -43,6 +43,8 @@ function showFindings(found) {
   const list = found?.list ?? [];
   $("causes-count").hidden = list.length === 0;
   say($("causes-count"), String(list.length));
+  $("causes-more").hidden = !found?.left_out;
+  say($("causes-more"), `${found?.left_out ?? 0} more: verbena why lists all.`);
   $("causes-empty").hidden = !found || list.length > 0;
   // Running ones first, then the latest.
   const rank = (finding) => (finding.verdict === "waits" || finding.verdict === "silent" ? Infinity : finding.at_ms ?? 0);
@@ -57,7 +59,7 @@ function showFindings(found) {
     const rows = JSON.stringify(finding.rows);
     if (made.rows === rows) return;
     made.rows = rows;
-    made.node.lastChild.replaceChildren(...finding.rows.flatMap(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]));
+    made.node.lastChild.replaceChildren(...finding.rows.flatMap(([label, text]) => [el("dt", {}, label), el("dd", {}, ...rich(text))]));
   });
 }
 

@@ -9,8 +9,8 @@ const HEAD = 22;
 const LANE = 19;
 const INSTANTS = 17;
 const SPACE = 7;
-// Flows in one picture.
-const FLOWS = 3000;
+// With more flows in view only those of the selected event are drawn: the picture would be a surface.
+const FLOWS = 1200;
 // The shortest time that can fill the view, in microseconds.
 const SHORTEST = 0.005;
 const NAMES = 14;
@@ -150,6 +150,8 @@ export class Timeline {
 
   resize() {
     const { canvas } = this;
+    // As high as it needs to be, within what the style sheet allows.
+    if (this.trace) canvas.style.height = `min(66vh, ${Math.max(300, this.height + RULER + 12)}px)`;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (!width || !this.trace) return;
     const ratio = Math.min(devicePixelRatio || 1, 3);
@@ -282,6 +284,7 @@ export class Timeline {
     if (row?.process) {
       if (!this.closed.delete(row.process.pid)) this.closed.add(row.process.pid);
       this.layout();
+      this.resize();
       this.scrollBy(0);
     } else {
       this.select(this.eventAt(event.offsetX, event.offsetY));
@@ -442,6 +445,7 @@ export class Timeline {
       el("td", {}, entry.count.toLocaleString("en")),
       ...(entry.timed ? [time(entry.total), time(entry.total / entry.timed), time(entry.most)] : ["", "", ""]).map((text) => el("td", {}, text))));
     const more = all.length > NAMES ? [el("p", { class: "muted" }, `${all.length - NAMES} more names`)] : [];
+    if (this.hidden) more.push(el("p", { class: "muted" }, `${this.hidden.toLocaleString("en")} flows are in view; they are drawn when there are at most ${FLOWS.toLocaleString("en")}.`));
     const heading = ["Name", "Count", "Total", "Mean", "Longest"].map((text) => el("th", { scope: "col" }, text));
     $("in-view").replaceChildren(el("h2", {}, `In view: ${time(this.until - this.from)}`),
       el("table", {}, el("thead", {}, el("tr", {}, ...heading)), el("tbody", {}, ...rows)), ...more);
@@ -601,8 +605,7 @@ export class Timeline {
       if (flow.to.ts < this.from || this.closed.has(flow.from.thread.process.pid) || this.closed.has(flow.to.thread.process.pid)) continue;
       shown.push(flow);
     }
-    // Of very many, some: evenly over the view.
-    const every = Math.ceil(shown.length / FLOWS);
+    this.hidden = shown.length > FLOWS ? shown.length : 0;
     const y = ({ thread, depth }) => (depth < 0 ? thread.y + 9 : thread.lanesAt + depth * LANE + LANE / 2 - 1);
     const line = (flow) => {
       const [x1, y1, x2, y2] = [this.xOf(flow.from.ts), y(flow.from), this.xOf(flow.to.ts), y(flow.to)];
@@ -617,9 +620,9 @@ export class Timeline {
     pen.clip();
     pen.strokeStyle = theme.flow;
     pen.lineWidth = 1;
-    pen.globalAlpha = shown.length > 400 ? 0.25 : 0.6;
+    pen.globalAlpha = shown.length > 300 ? 0.3 : 0.6;
     pen.beginPath();
-    for (let at = 0; at < shown.length; at += every) line(shown[at]);
+    if (!this.hidden) shown.forEach(line);
     pen.stroke();
     pen.globalAlpha = 1;
     for (const flow of selected?.flows ?? []) {

@@ -1,12 +1,12 @@
 // Processes as boxes with their queue pairs, joined by what carries their messages; peers on other hosts at the right.
 // The drawing is made anew only when processes, queue pairs or connections change; otherwise its texts and widths are.
 
-import { el, pairKey, pairName, pathName, say, short, stateClass } from "./dom.js";
+import { el, label, pairKey, pairName, pathName, say, short, stateClass } from "./dom.js";
 
 const BOX = 236;
 const HEAD = 34;
 const ROW = 30;
-const BETWEEN = 270;
+const BETWEEN = 240;
 const GAP = 22;
 const MARGIN = 18;
 // Queue pairs of a process that are drawn; the busiest.
@@ -184,9 +184,9 @@ export class Topology {
     // Labels are in front of everything.
     for (const edge of edges) {
       const { x, y } = curve(edge);
-      const label = el("text", { class: "label", x, y: y + 4 });
-      this.made.get(edge.key).label = label;
-      parts.push(label);
+      const text = label(x, y + 4);
+      this.made.get(edge.key).text = text;
+      parts.push(...text.nodes);
     }
     svg.replaceChildren(...parts);
   }
@@ -220,7 +220,7 @@ export class Topology {
   refresh({ boxes, edges }) {
     for (const { process, rows } of boxes) {
       const moved = process.rates.bytes_out + process.rates.bytes_in;
-      say(this.made.get(`p${process.pid}`).rate, process.answers ? short(moved, "B/s") : "does not answer");
+      say(this.made.get(`p${process.pid}`).rate, process.answers ? short(moved, "B/s") : "silent");
       for (const row of rows.filter((r) => r.pair)) {
         const { dot, state } = this.made.get(row.key);
         const { pair } = row;
@@ -230,19 +230,19 @@ export class Topology {
       }
     }
     for (const edge of edges) {
-      const { path, label } = this.made.get(edge.key);
+      const { path, text: shown } = this.made.get(edge.key);
       const { from, to } = edge;
       // As the picture has it: the first column is at the left.
       const turned = to.box && to.box.column < from.box.column;
       const [right, back] = turned ? [edge.in, edge.out] : [edge.out, edge.in];
       const rate = right + back;
-      path.setAttribute("class", `edge ${edge.path in { tcp: 1, roce: 1, "shared-memory": 1 } ? edge.path : ""} ${rate ? "" : "idle"}`);
-      label.setAttribute("class", `label ${edge.path in { tcp: 1, roce: 1, "shared-memory": 1 } ? edge.path : ""}`);
+      const kind = edge.path in { tcp: 1, roce: 1, "shared-memory": 1 } ? edge.path : "";
+      path.setAttribute("class", `edge ${kind} ${rate ? "" : "idle"}`);
       // A step of width for each factor of ten above 1 kB/s.
       path.setAttribute("stroke-width", (1.3 + Math.max(0, Math.log10(rate / 1e3)) * 0.55).toFixed(1));
       const many = edge.count > 1 ? `${edge.count} × ` : "";
       const text = `${many}${pathName(edge.path)}${rate ? `  → ${short(right, "B/s")}  ← ${short(back, "B/s")}` : ""}`;
-      say(label, text);
+      shown.update(text, kind);
       say(path.firstChild, text);
     }
   }
