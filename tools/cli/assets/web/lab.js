@@ -67,7 +67,7 @@ function draw(made, lab) {
       const path = el("path", { class: "edge link", d: `M${a.x} ${a.y}Q${x} ${y} ${b.x} ${b.y}` }, el("title", {}, link.name));
       // Half way, which is half as far from the straight line as the control point.
       const middle = [(a.x + 2 * x + b.x) / 4, (a.y + 2 * y + b.y) / 4];
-      return { path, rate: label(middle[0], middle[1] - 2), state: label(middle[0], middle[1] + 12) };
+      return { path, rate: label(middle[0], middle[1] - 5), state: label(middle[0], middle[1] + 14) };
     });
     const nodes = lab.nodes.map((node, at) => {
       const { x, y } = place[at];

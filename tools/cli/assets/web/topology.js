@@ -184,7 +184,8 @@ export class Topology {
     // Labels are in front of everything.
     for (const edge of edges) {
       const { x, y } = curve(edge);
-      const text = label(x, y + 4);
+      // Above the line.
+      const text = label(x, y - 6);
       this.made.get(edge.key).text = text;
       parts.push(...text.nodes);
     }
@@ -241,7 +242,7 @@ export class Topology {
       // A step of width for each factor of ten above 1 kB/s.
       path.setAttribute("stroke-width", (1.3 + Math.max(0, Math.log10(rate / 1e3)) * 0.55).toFixed(1));
       const many = edge.count > 1 ? `${edge.count} × ` : "";
-      const text = `${many}${pathName(edge.path)}${rate ? `  → ${short(right, "B/s")}  ← ${short(back, "B/s")}` : ""}`;
+      const text = `${many}${pathName(edge.path)}${rate ? ` → ${short(right, "B/s")} ← ${short(back, "B/s")}` : ""}`;
       shown.update(text, kind);
       say(path.firstChild, text);
     }
