@@ -1,6 +1,6 @@
 //! A page on this machine that shows running programs, their queue pairs, peers and failures, labs, and the timeline of a trace.
-//! Whatever says something about programs is given only to requests with the page's token; the page itself is the same for everybody and is part of the
-//! command. Nothing is read while no page asks for it.
+//! What says something about programs is given only to requests with the page's token; the files of the page are part of the command and contain no
+//! data. Nothing is read while no page asks for it.
 
 mod feed;
 mod peers;
@@ -21,8 +21,8 @@ use token::Token;
 
 /// Connections at once: a browser opens up to six, and some in advance.
 const MAX_CLIENTS: usize = 32;
-/// Bytes of a trace that is sent to the page.
-pub const MAX_TRACE: u64 = 1 << 30;
+/// Bytes of a trace that is sent to the page: browsers have texts of half a gigabyte.
+pub const MAX_TRACE: u64 = 384 << 20;
 /// Traces that can be named at the start.
 pub const MAX_TRACES: usize = 16;
 /// How often programs are read while a page is open, in what they tell of their queue pairs, of failures, and in labs.

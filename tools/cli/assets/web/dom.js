@@ -81,12 +81,15 @@ export function short(value, unit = "") {
   return `${rest.toFixed(digits)}${space}${UNITS[at]}${unit}`;
 }
 
-export const PATHS = { tcp: "TCP", roce: "RoCEv2", "shared-memory": "shared memory", udp: "datagrams" };
-export const pathName = (path) => PATHS[path] ?? path ?? "";
+const PATHS = new Map([["tcp", "TCP"], ["roce", "RoCEv2"], ["shared-memory", "shared memory"], ["udp", "datagrams"]]);
+/** What carries messages, in words. */
+export const pathName = (path) => PATHS.get(path) ?? path ?? "";
+/** The same as a class of the style sheet, or none. */
+export const pathClass = (path) => (PATHS.has(path) ? path : "");
 
-const STATES = { Rts: "good", Rtr: "good", Err: "bad", Sqe: "bad", Terminate: "bad", Closing: "warn", Sqd: "warn" };
+const STATES = new Map(Object.entries({ Rts: "good", Rtr: "good", Err: "bad", Sqe: "bad", Terminate: "bad", Closing: "warn", Sqd: "warn" }));
 /** Colour of a state: a word of the style sheet. */
-export const stateClass = (state) => STATES[state] ?? "";
+export const stateClass = (state) => STATES.get(state) ?? "";
 export const pairKey = (pid, adapter, number) => `${pid}/${adapter}/${number}`;
 /** A queue pair's number as it is shown. */
 export const pairName = (pair) => `QP ${pair.adapter ? `${pair.adapter}/` : ""}${pair.number}`;

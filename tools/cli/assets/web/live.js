@@ -3,6 +3,7 @@
 import { $, ask, el, keyed, pairKey, pairName, pathName, say, short, stateClass } from "./dom.js";
 import { Topology } from "./topology.js";
 
+const KINDS = new Map([["qp", "Queue pair"], ["cq", "Completion queue"], ["srq", "Shared receive queue"], ["wait", "Waits"]]);
 // Samples of a sparkline, one a second.
 const SAMPLES = 90;
 export class Live {
@@ -166,7 +167,7 @@ export class Live {
     try {
       const objects = await (await ask(`/api/object/${key}`)).json();
       parts = objects.flatMap(([kind, fields]) => [
-        el("h3", {}, { qp: "Queue pair", cq: "Completion queue", srq: "Shared receive queue", wait: "Waits" }[kind] ?? kind),
+        el("h3", {}, KINDS.get(kind) ?? kind),
         el("dl", { class: "rows" }, ...fields.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
       ]);
     } catch (error) {

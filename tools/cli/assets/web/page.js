@@ -37,8 +37,6 @@ function status(text, isBad) {
   $("status").classList.toggle("bad", Boolean(isBad));
 }
 
-const MARKS = { failed: "failed", waits: "waits", killed: "was killed", "adapter-failed": "adapter failed", silent: "does not answer" };
-
 function showFindings(found) {
   const list = found?.list ?? [];
   $("causes-count").hidden = list.length === 0;
@@ -51,7 +49,7 @@ function showFindings(found) {
   const ordered = [...list].sort((a, b) => rank(b) - rank(a) || a.pid - b.pid);
   const key = (f) => [f.pid, f.adapter, f.number, f.verdict, f.at_ms].join("/");
   const create = (finding) => {
-    const node = el("article", { class: finding.verdict in MARKS ? finding.verdict : "" }, el("h2"), el("dl", { class: "rows" }));
+    const node = el("article", { class: finding.verdict }, el("h2"), el("dl", { class: "rows" }));
     return { node, rows: "" };
   };
   keyed($("findings"), ordered, key, create, (made, finding) => {

@@ -1,7 +1,7 @@
 // Processes as boxes with their queue pairs, joined by what carries their messages; peers on other hosts at the right.
 // The drawing is made anew only when processes, queue pairs or connections change; otherwise its texts and widths are.
 
-import { el, label, pairKey, pairName, pathName, say, short, stateClass } from "./dom.js";
+import { el, label, pairKey, pairName, pathClass, pathName, say, short, stateClass } from "./dom.js";
 
 const BOX = 236;
 const HEAD = 34;
@@ -237,7 +237,7 @@ export class Topology {
       const turned = to.box && to.box.column < from.box.column;
       const [right, back] = turned ? [edge.in, edge.out] : [edge.out, edge.in];
       const rate = right + back;
-      const kind = edge.path in { tcp: 1, roce: 1, "shared-memory": 1 } ? edge.path : "";
+      const kind = pathClass(edge.path);
       path.setAttribute("class", `edge ${kind} ${rate ? "" : "idle"}`);
       // A step of width for each factor of ten above 1 kB/s.
       path.setAttribute("stroke-width", (1.3 + Math.max(0, Math.log10(rate / 1e3)) * 0.55).toFixed(1));

@@ -19,7 +19,8 @@ Examples:
   verbena web --trace trace.json               with the timeline of a trace
   verbena web --listen 127.0.0.1:8471          at this port, for `ssh -L 8471:127.0.0.1:8471 HOST`
 
-Only programs of the same user are shown; root's page shows root's. The address contains a token: who has it sees the page.";
+Only programs of the same user are shown; root's page shows root's. The address contains a token; a browser without it
+sees no data.";
 
 #[derive(Args)]
 pub(crate) struct WebArgs {

@@ -10,12 +10,13 @@ const OPTIONS: Options = Options {
 };
 
 fn server() -> SocketAddr {
-    let server = Server::listen(([127, 0, 0, 1], 0).into(), OPTIONS, |request| {
-        match request.path.as_str() {
-            "/page" => Response::new("200 OK", "text/plain", format!("[{}]", request.query)),
-            "/panic" => std::panic::resume_unwind(Box::new(())),
-            _ => Response::status("404 Not Found"),
-        }
+    let server = Server::listen(([127, 0, 0, 1], 0).into(), OPTIONS, |request| match request
+        .path
+        .as_str()
+    {
+        "/page" => Response::new("200 OK", "text/plain", format!("[{}]", request.query)),
+        "/panic" => std::panic::resume_unwind(Box::new(())),
+        _ => Response::status("404 Not Found"),
     });
     let server = server.unwrap();
     let address = server.address().unwrap();
@@ -41,7 +42,10 @@ fn status(at: SocketAddr, request: &[u8]) -> String {
 #[test]
 fn only_local_get_requests_are_answered() {
     let at = server();
-    let good = ask(at, b"GET /page?a=1 HTTP/1.1\r\nHost: localhost:9400\r\n\r\n");
+    let good = ask(
+        at,
+        b"GET /page?a=1 HTTP/1.1\r\nHost: localhost:9400\r\n\r\n",
+    );
     assert!(
         good.starts_with("HTTP/1.1 200 OK\r\n") && good.contains("X-Test: yes\r\n"),
         "{good}"
@@ -53,9 +57,18 @@ fn only_local_get_requests_are_answered() {
         ("GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
         ("GET /page/../x HTTP/1.1\r\n\r\n", "404 Not Found"),
         ("POST /page HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
-        ("GET /page HTTP/1.1\r\nHost: evil.example:9400\r\n\r\n", "403 Forbidden"),
-        ("GET /page HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n", "403 Forbidden"),
-        ("GET /page HTTP/1.1\r\nhost: 127.0.0.1\r\nHost: a\r\n\r\n", "403 Forbidden"),
+        (
+            "GET /page HTTP/1.1\r\nHost: evil.example:9400\r\n\r\n",
+            "403 Forbidden",
+        ),
+        (
+            "GET /page HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n",
+            "403 Forbidden",
+        ),
+        (
+            "GET /page HTTP/1.1\r\nhost: 127.0.0.1\r\nHost: a\r\n\r\n",
+            "403 Forbidden",
+        ),
         ("GET /page HTTP/1.1\r\nHost\r\n\r\n", "400 Bad Request"),
         ("GET /page\r\n\r\n", "400 Bad Request"),
         ("GET /page HTTP/1.1\r\n", "400 Bad Request"),

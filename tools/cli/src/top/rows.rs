@@ -159,11 +159,11 @@ impl Process {
 
     /// As one object, its queue pairs in it.
     pub fn json(&self) -> Value {
-        self.json_with(self.pairs.iter().map(Pair::json).collect())
+        self.json_with(&self.pairs.iter().map(Pair::json).collect::<Vec<_>>())
     }
 
     /// The same with these objects for its queue pairs.
-    pub fn json_with(&self, pairs: Vec<Value>) -> Value {
+    pub fn json_with(&self, pairs: &[Value]) -> Value {
         json!({
             "pid": self.pid,
             "program": self.program,

@@ -16,6 +16,8 @@ use crate::why::{Subject, explain};
 /// Queue pairs that are shown of a process, and of all.
 const MAX_PAIRS: usize = 64;
 const MAX_ALL_PAIRS: usize = 1024;
+/// Characters of an address, a state or a path.
+const MAX_TEXT: usize = 96;
 /// Failures and waits that are shown.
 const MAX_FINDINGS: usize = 128;
 /// Labs, and the nodes and links of each.
@@ -65,6 +67,13 @@ fn list(processes: &[Process]) -> Vec<Value> {
         room -= order.len();
         let pairs = order.iter().map(|number| {
             let mut pair = process.pairs[*number].json();
+            for text in pair
+                .as_object_mut()
+                .into_iter()
+                .flat_map(|o| o.values_mut())
+            {
+                cut(text);
+            }
             if let Some((other, other_pair)) = joined.get(&(at, *number))
                 && let Some(process) = processes.get(*other)
                 && let Some(found) = process.pairs.get(*other_pair)
@@ -73,11 +82,21 @@ fn list(processes: &[Process]) -> Vec<Value> {
             }
             pair
         });
-        let mut shown = process.json_with(pairs.collect());
+        let mut shown = process.json_with(&pairs.collect::<Vec<_>>());
         shown["left_out"] = json!(process.pairs.len() - order.len());
         all.push(shown);
     }
     all
+}
+
+/// Shortens a text that is longer than any that an adapter gives.
+fn cut(value: &mut Value) {
+    if let Value::String(text) = value
+        && let Some((end, _)) = text.char_indices().nth(MAX_TEXT)
+    {
+        text.truncate(end);
+        text.push('…');
+    }
 }
 
 /// Queue pairs that failed or wait.
@@ -160,6 +179,7 @@ mod tests {
             number,
             local: format!("127.0.0.1:{number}"),
             peer: format!("127.0.0.1:{}", number ^ 1),
+            state: "é".repeat(1000),
             rates: Rates {
                 bytes_out,
                 ..Rates::default()
@@ -176,10 +196,15 @@ mod tests {
         };
         let shown = list(&[process]);
         let pairs = shown[0]["queue_pairs"].as_array().unwrap();
-        assert_eq!((pairs.len(), &shown[0]["left_out"]), (MAX_PAIRS, &json!(MAX_PAIRS)));
+        assert_eq!(
+            (pairs.len(), &shown[0]["left_out"]),
+            (MAX_PAIRS, &json!(MAX_PAIRS))
+        );
         assert_eq!(pairs[0]["number"], json!(count / 2));
         assert_eq!(pairs[0]["other"], json!([7, 0, count / 2 + 1]));
         assert_eq!(shown[0]["program"], "<script>");
+        let state = pairs[0]["state"].as_str().unwrap();
+        assert_eq!(state.chars().count(), MAX_TEXT + 1);
     }
 
     #[test]

@@ -16,7 +16,8 @@ struct Page {
 
 impl Page {
     fn new(test: &str) -> Page {
-        let folder = std::env::temp_dir().join(format!("verbena-web-{}-{test}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("verbena-web-{}-{test}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let trace = folder.join("trace.json");
         std::fs::write(&trace, "{\"traceEvents\":[]}").unwrap();
@@ -86,7 +87,13 @@ fn data_is_given_with_the_token_only() {
         format!("Authorization: Bearer {token}\r\nSec-Fetch-Site: same-site\r\n"),
         format!("Authorization: Bearer {token}\r\nHost: evil.example\r\n"),
     ];
-    for path in ["/api/hello", "/api/state", "/api/trace/0", "/api/object/1/0/1", "/api/x"] {
+    for path in [
+        "/api/hello",
+        "/api/state",
+        "/api/trace/0",
+        "/api/object/1/0/1",
+        "/api/x",
+    ] {
         for fields in &refused {
             let answer = page.get(path, fields);
             assert_eq!(status(&answer), "403 Forbidden", "{path} {fields}");
@@ -125,14 +132,29 @@ fn page_is_the_same_without_the_token_and_has_a_strict_policy() {
     // Nothing comes from elsewhere, and no text becomes code or elements.
     for (path, _, text) in FILES {
         let elsewhere = text.replace("http://www.w3.org/2000/svg", "");
-        assert!(!elsewhere.contains("http://") && !elsewhere.contains("https://"), "{path}");
-        for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", " style=", "javascript:"] {
+        assert!(
+            !elsewhere.contains("http://") && !elsewhere.contains("https://"),
+            "{path}"
+        );
+        for word in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            " style=",
+            "javascript:",
+        ] {
             assert!(!text.contains(word), "{path}: {word}");
         }
     }
     let html = FILES.iter().find(|(path, ..)| *path == "/").unwrap().2;
     assert_eq!(html.matches("<script").count(), 1);
-    assert_eq!(html.matches("<script type=\"module\" src=\"/page.js\"></script>").count(), 1);
+    assert_eq!(
+        html.matches("<script type=\"module\" src=\"/page.js\"></script>")
+            .count(),
+        1
+    );
     // Every module that is imported is served.
     for (path, _, text) in FILES {
         for import in text.split(" from \"./").skip(1) {
@@ -189,7 +211,10 @@ fn trace_is_read_when_it_is_asked_for() {
         .unwrap();
     let answer = page.allowed("/api/trace/0");
     assert_eq!(status(&answer), "409 Conflict");
-    assert!(body(&answer).contains("more than the page loads"), "{answer}");
+    assert!(
+        body(&answer).contains("more than the page loads"),
+        "{answer}"
+    );
     std::fs::remove_file(page.trace()).unwrap();
     assert_eq!(status(&page.allowed("/api/trace/0")), "409 Conflict");
     // Opening it would wait for a writer.
@@ -198,7 +223,12 @@ fn trace_is_read_when_it_is_asked_for() {
     rustix::fs::mknodat(rustix::fs::CWD, page.trace(), fifo, mode, 0).unwrap();
     assert_eq!(status(&page.allowed("/api/trace/0")), "409 Conflict");
     let refused = Web::listen(([127, 0, 0, 1], 0).into(), vec![page.trace()]);
-    assert!(refused.unwrap_err().to_string().contains("not a regular file"));
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("not a regular file")
+    );
 }
 
 #[test]

@@ -115,7 +115,9 @@ fn running_programs_are_joined_and_explained() {
         let findings = state["findings"]["list"].as_array()?.clone();
         findings.into_iter().find(|finding| {
             finding["pid"] == client.pid()
-                && finding["rows"][0][1].as_str().is_some_and(|row| row.contains(&cause))
+                && finding["rows"][0][1]
+                    .as_str()
+                    .is_some_and(|row| row.contains(&cause))
         })
     });
     server.signal(Signal::CONT);
@@ -211,9 +213,21 @@ fn lab_is_shown_with_its_links() {
         state["labs"]["list"].as_array()?.first().cloned()
     });
     assert_eq!(shown["name"], "page", "{shown}");
-    let names: Vec<_> = shown["nodes"].as_array().unwrap().iter().map(|n| &n["name"]).collect();
+    let names: Vec<_> = shown["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| &n["name"])
+        .collect();
     assert_eq!(names.len(), 3, "{shown}");
-    assert_eq!(shown["links"][1]["state"].as_str().unwrap().split(',').next(), Some("loss=1%"));
+    assert_eq!(
+        shown["links"][1]["state"]
+            .as_str()
+            .unwrap()
+            .split(',')
+            .next(),
+        Some("loss=1%")
+    );
 }
 
 #[test]
@@ -225,7 +239,10 @@ fn wrong_arguments_are_refused_by_name() {
         assert!(text(&output.stderr).contains(what), "{output:?}");
     };
     refused(&["web", "--listen", "0.0.0.0:0"], "is no loopback address");
-    refused(&["web", "--trace", "/no/such/file"], "cannot read /no/such/file");
+    refused(
+        &["web", "--trace", "/no/such/file"],
+        "cannot read /no/such/file",
+    );
     refused(&["web", "--trace", "/"], "not a regular file");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -61,7 +61,11 @@ impl Driver {
     /// The value of an answer.
     fn request(&self, method: &str, path: &str, body: &Value) -> Value {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        let body = if method == "POST" { body.to_string() } else { String::new() };
+        let body = if method == "POST" {
+            body.to_string()
+        } else {
+            String::new()
+        };
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -106,7 +110,8 @@ impl Driver {
             &format!("--user-data-dir={}", profile.display()),
         ];
         let options = json!({ "args": arguments });
-        let wanted = json!({ "goog:chromeOptions": options, "goog:loggingPrefs": { "browser": "ALL" } });
+        let wanted =
+            json!({ "goog:chromeOptions": options, "goog:loggingPrefs": { "browser": "ALL" } });
         let body = json!({ "capabilities": { "alwaysMatch": wanted } });
         let session = self.request("POST", "/session", &body);
         Browser {
@@ -149,7 +154,10 @@ impl Browser<'_> {
     }
 
     fn element(&self, selector: &str) -> String {
-        let found = self.post("/element", &json!({ "using": "css selector", "value": selector }));
+        let found = self.post(
+            "/element",
+            &json!({ "using": "css selector", "value": selector }),
+        );
         let (_, id) = found.as_object().unwrap().iter().next().unwrap();
         id.as_str().unwrap().to_owned()
     }
@@ -162,7 +170,10 @@ impl Browser<'_> {
     /// Types into an element; of a file input, the path of the file.
     fn type_into(&self, selector: &str, text: &str) {
         let element = self.element(selector);
-        self.post(&format!("/element/{element}/value"), &json!({ "text": text }));
+        self.post(
+            &format!("/element/{element}/value"),
+            &json!({ "text": text }),
+        );
     }
 
     fn wait_text(&self, selector: &str, part: &str) {
@@ -177,7 +188,9 @@ impl Browser<'_> {
     fn complaints(&self) -> Vec<String> {
         let log = self.post("/se/log", &json!({ "type": "browser" }));
         let lines = log.as_array().unwrap().iter();
-        lines.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
+        lines
+            .map(|line| line["message"].as_str().unwrap_or_default().to_owned())
+            .collect()
     }
 }
 
@@ -194,7 +207,11 @@ fn trace(requests: u32) -> String {
     ];
     for id in 0..requests {
         let at = f64::from(id) * 10.0;
-        let post = if id == 1 { "<script>alert(1)</script>" } else { "post" };
+        let post = if id == 1 {
+            "<script>alert(1)</script>"
+        } else {
+            "post"
+        };
         events.push(json!({ "ph": "X", "ts": at, "dur": 2.5, "pid": 1, "tid": 1, "name": post, "cat": "verbs", "args": { "wr_id": id } }));
         events.push(json!({ "ph": "s", "ts": at + 1.0, "pid": 1, "tid": 1, "name": "request", "cat": "flow", "id": id }));
         events.push(json!({ "ph": "X", "ts": at + 4.0, "dur": 3.0, "pid": 2, "tid": 1, "name": "receive", "cat": "wire", "args": {} }));
@@ -206,7 +223,9 @@ fn trace(requests: u32) -> String {
 
 #[test]
 fn page_shows_programs_as_they_run_stop_and_end() {
-    let Some(driver) = Driver::start() else { return };
+    let Some(driver) = Driver::start() else {
+        return;
+    };
     let runtime = Runtime::new();
     let Some((mut server, client)) = write_bw(&runtime) else {
         return;
@@ -230,15 +249,22 @@ fn page_shows_programs_as_they_run_stop_and_end() {
     wait_until("an edge with its rate", || {
         let labels = browser.value("[...document.querySelectorAll('#topology .label.fill')].map(l => l.textContent).join('\\n')");
         let labels = labels.as_str().unwrap_or_default().to_owned();
-        labels.lines().any(|label| label.contains("shared memory → "))
+        labels
+            .lines()
+            .any(|label| label.contains("shared memory → "))
     });
     let spark = "Math.max(...[...document.querySelectorAll('.spark .out')].map(l => (l.getAttribute('points') || '').split(' ').length))";
     wait_until("a sparkline", || browser.value(spark).as_u64() >= Some(2));
     // The name of the hostile program is text, in both places.
     for place in ["#pairs", "#topology"] {
-        wait_until("the hostile name", || browser.text(place).contains(HARMLESS));
+        wait_until("the hostile name", || {
+            browser.text(place).contains(HARMLESS)
+        });
     }
-    assert_eq!(browser.value("document.querySelectorAll('main img').length"), 0);
+    assert_eq!(
+        browser.value("document.querySelectorAll('main img').length"),
+        0
+    );
 
     // Attributes of a queue pair, and the filter.
     browser.type_into("#filter", &client.pid().to_string());
@@ -254,7 +280,10 @@ fn page_shows_programs_as_they_run_stop_and_end() {
     let second = driver.browser(&runtime.0.join("second"));
     second.open(&page.url);
     wait_until("the client in the second browser", || {
-        second.value(&row).as_str().is_some_and(|text| text.contains("ib_write_bw"))
+        second
+            .value(&row)
+            .as_str()
+            .is_some_and(|text| text.contains("ib_write_bw"))
     });
     // And one with a wrong token nothing, not even the names of programs.
     second.open("about:blank");
@@ -267,7 +296,12 @@ fn page_shows_programs_as_they_run_stop_and_end() {
     server.signal(Signal::STOP);
     browser.click("[data-view=causes]");
     browser.wait_text("#findings", &format!("process {} is stopped", server.pid()));
-    assert!(browser.value("Number(document.getElementById('causes-count').textContent)").as_u64() > Some(0));
+    assert!(
+        browser
+            .value("Number(document.getElementById('causes-count').textContent)")
+            .as_u64()
+            > Some(0)
+    );
     server.kill();
     browser.wait_text("#findings", "it was killed or crashed");
     let complaints = browser.complaints();
@@ -281,7 +315,9 @@ fn page_shows_programs_as_they_run_stop_and_end() {
 
 #[test]
 fn timeline_shows_traces_of_the_command_and_of_the_browser() {
-    let Some(driver) = Driver::start() else { return };
+    let Some(driver) = Driver::start() else {
+        return;
+    };
     let runtime = Runtime::new();
     let (small, large) = (runtime.0.join("small.json"), runtime.0.join("large.json"));
     fs::write(&small, trace(4)).unwrap();
@@ -289,7 +325,10 @@ fn timeline_shows_traces_of_the_command_and_of_the_browser() {
     let page = Page::start(&runtime, &["--trace", small.to_str().unwrap()]);
     let browser = driver.browser(&runtime.0.join("profile"));
     browser.open(&page.url);
-    browser.wait_text("#trace-info", "small.json: 12 events in 38\u{202f}µs, 2 processes, 2 threads, 4 flows");
+    browser.wait_text(
+        "#trace-info",
+        "small.json: 12 events in 38\u{202f}µs, 2 processes, 2 threads, 4 flows",
+    );
     assert_eq!(browser.value("location.hash"), "#timeline");
     browser.wait_text("#in-view", "receive");
 
@@ -300,13 +339,22 @@ fn timeline_shows_traces_of_the_command_and_of_the_browser() {
     browser.type_into("#trace", RIGHT);
     browser.wait_text("#event h2", "<script>alert(1)</script>");
     browser.wait_text("#event", "2.5\u{202f}µs");
-    assert_eq!(browser.value("document.querySelectorAll('#event b, #event script').length"), 0);
+    assert_eq!(
+        browser.value("document.querySelectorAll('#event b, #event script').length"),
+        0
+    );
     browser.click("#event button");
     browser.wait_text("#event h2", "receive");
-    assert!(browser.text("#event").contains("4\u{202f}µs before"), "{}", browser.text("#event"));
+    assert!(
+        browser.text("#event").contains("4\u{202f}µs before"),
+        "{}",
+        browser.text("#event")
+    );
     // Zoomed in to it, others are not in view.
     browser.type_into("#trace", ENTER);
-    wait_until("only what is in view", || !browser.text("#in-view").contains("alert"));
+    wait_until("only what is in view", || {
+        !browser.text("#in-view").contains("alert")
+    });
 
     // A click on the canvas selects what is drawn there: the first lane of the first thread is below ruler and heading.
     browser.type_into("#trace", "0");
@@ -325,7 +373,9 @@ fn timeline_shows_traces_of_the_command_and_of_the_browser() {
     browser.type_into("#trace-file", large.to_str().unwrap());
     browser.wait_text("#trace-info", "large.json: 102,000 events");
     browser.wait_text("#in-view", "34,000 flows are in view");
-    for key in ["w", "w", "w", "w", "w", "w", "w", "w", "w", "w", "w", "w", "d", "a"] {
+    for key in [
+        "w", "w", "w", "w", "w", "w", "w", "w", "w", "w", "w", "w", "d", "a",
+    ] {
         browser.type_into("#trace", key);
     }
     browser.type_into("#trace", RIGHT);
