@@ -57,7 +57,8 @@ export class Live {
     const byName = $("sort").value === "program";
     shown.sort((a, b) => (byName && a.program.localeCompare(b.program)) || value(b) - value(a) || a.pid - b.pid);
     this.drawTotals(shown);
-    this.topology.update(shown);
+    const found = this.findings.filter((finding) => finding.verdict === "waits" || finding.verdict === "failed");
+    this.topology.update(shown, new Map(found.map((finding) => [pairKey(finding.pid, finding.adapter, finding.number), finding.verdict])));
     keyed($("pairs"), shown, (p) => `p${p.pid}`, () => this.block(), (made, process) => this.fillBlock(made, process));
     $("live-empty").hidden = this.processes.length > 0;
     $("pairs").parentElement.hidden = this.processes.length === 0;

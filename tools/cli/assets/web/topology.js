@@ -37,7 +37,8 @@ function plan(processes) {
   const place = (pid, adapter, number) => {
     const box = boxes.get(pid);
     const key = pairKey(pid, adapter, number);
-    const row = box?.rows.find((r) => r.key === key) ?? box?.rows.find((r) => r.more);
+    // A process that does not answer has no rows.
+    const row = box?.rows.find((r) => r.key === key) ?? box?.rows.find((r) => r.more) ?? (box && { key: `${pid}/head`, isHead: true });
     return row && { box, row };
   };
   const edges = new Map();
@@ -49,11 +50,11 @@ function plan(processes) {
       let to = pair.other && place(...pair.other);
       if (!to && pair.other) continue;
       // Each connection once, from the end that comes first.
-      if (pair.other) {
+      if (pair.other?.length === 3) {
         const own = [process.pid, pair.adapter, pair.number];
         const first = own.map((n, at) => n - pair.other[at]).find((n) => n !== 0) ?? 0;
         if (first > 0) continue;
-      } else {
+      } else if (!pair.other) {
         const host = hostOf(pair.peer);
         if (!hosts.has(host)) hosts.set(host, { host, key: `host ${host}`, row: { key: `host ${host}` } });
         to = { host: hosts.get(host), row: hosts.get(host).row };
@@ -115,6 +116,7 @@ const left = (column) => MARGIN + column * (BOX + BETWEEN);
 /** Where an edge meets a row. */
 function end({ box, host, row }) {
   if (host) return { x: left(2), y: host.y + HEAD / 2, column: 2 };
+  if (row.isHead) return { x: left(box.column), y: box.y + HEAD / 2 + 3, column: box.column };
   const at = box.rows.indexOf(row);
   return { x: left(box.column), y: box.y + HEAD + at * ROW + ROW / 2, column: box.column };
 }
@@ -139,6 +141,8 @@ function curve(edge) {
   };
 }
 
+const causeClass = (cause) => (cause === "waits" ? "warn" : "bad");
+
 export class Topology {
   constructor(svg, open) {
     this.svg = svg;
@@ -147,7 +151,9 @@ export class Topology {
     this.made = new Map();
   }
 
-  update(processes) {
+  /** `causes` has a word for each queue pair that failed or waits. */
+  update(processes, causes) {
+    this.causes = causes;
     const drawn = plan(processes);
     const size = arrange(drawn);
     const shape = JSON.stringify([
@@ -225,9 +231,11 @@ export class Topology {
       for (const row of rows.filter((r) => r.pair)) {
         const { dot, state } = this.made.get(row.key);
         const { pair } = row;
-        dot.setAttribute("class", `dot ${stateClass(pair.state)}`);
+        const cause = this.causes.get(row.key);
+        dot.setAttribute("class", `dot ${cause ? causeClass(cause) : stateClass(pair.state)}`);
+        state.setAttribute("class", cause ? causeClass(cause) : "muted");
         const waiting = pair.outstanding ? `${pair.outstanding} outstanding · ` : "";
-        say(state, `${waiting}${pair.type && pair.type !== "Rc" ? `${pair.type.toUpperCase()} ` : ""}${pair.state.toUpperCase()}`);
+        say(state, `${cause ? `${cause} · ` : ""}${waiting}${pair.type && pair.type !== "Rc" ? `${pair.type.toUpperCase()} ` : ""}${pair.state.toUpperCase()}`);
       }
     }
     for (const edge of edges) {

@@ -67,6 +67,8 @@ pub struct Pair {
     pub local: String,
     /// The peer's address, or `-`.
     pub peer: String,
+    /// The process at the other end, where it is known: over shared memory.
+    pub peer_pid: Option<u64>,
     /// Over RoCEv2 the numbers of both ends in packets.
     pub numbers: Option<(u64, u64)>,
     /// Send requests outstanding.
@@ -94,6 +96,7 @@ impl Pair {
             path,
             local: text("local"),
             peer: text("peer"),
+            peer_pid: qp.number("peer_pid"),
             numbers: qp.number("qpn").zip(qp.number("peer_qpn")),
             outstanding: qp.number("sends").unwrap_or(0),
             receives: qp.number("receives").unwrap_or(0),
@@ -119,6 +122,7 @@ impl Pair {
             "path": value(&self.path),
             "local": value(&self.local),
             "peer": value(&self.peer),
+            "peer_pid": self.peer_pid,
             "outstanding": self.outstanding,
             "receives": self.receives,
             "rates": self.rates.json(),

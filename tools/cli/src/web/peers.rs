@@ -1,5 +1,5 @@
 //! Which queue pairs of this machine are connected to each other: each names the address of the other, and over RoCEv2 the number as well.
-//! Only what both ends say counts, so that a process cannot draw itself as the peer of another.
+//! Only what both ends say counts here, so that a process that answers is not drawn as the peer of another against its word.
 
 use std::collections::HashMap;
 

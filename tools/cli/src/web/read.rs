@@ -79,6 +79,8 @@ fn list(processes: &[Process]) -> Vec<Value> {
                 && let Some(found) = process.pairs.get(*other_pair)
             {
                 pair["other"] = json!([process.pid, found.adapter, found.number]);
+            } else if let Some(silent) = silent_peer(process.pairs[*number].peer_pid, processes) {
+                pair["other"] = json!([silent]);
             }
             pair
         });
@@ -87,6 +89,13 @@ fn list(processes: &[Process]) -> Vec<Value> {
         all.push(shown);
     }
     all
+}
+
+/// The process at the other end, if it does not tell its own queue pairs.
+fn silent_peer(peer: Option<u64>, processes: &[Process]) -> Option<u32> {
+    let peer = u32::try_from(peer?).ok()?;
+    let found = processes.iter().find(|process| process.pid == peer)?;
+    found.is_silent.then_some(peer)
 }
 
 /// Shortens a text that is longer than any that an adapter gives.
@@ -205,6 +214,31 @@ mod tests {
         assert_eq!(shown[0]["program"], "<script>");
         let state = pairs[0]["state"].as_str().unwrap();
         assert_eq!(state.chars().count(), MAX_TEXT + 1);
+    }
+
+    #[test]
+    fn peer_that_does_not_answer_is_joined_as_a_process() {
+        let process = |pid, is_silent, pairs| Process {
+            pid,
+            program: "p".to_owned(),
+            is_silent,
+            wakeups: 0.0,
+            pairs,
+        };
+        let pair = |peer_pid| Pair {
+            peer_pid: Some(peer_pid),
+            ..Pair::default()
+        };
+        let shown = list(&[
+            process(7, false, vec![pair(8), pair(9), pair(10)]),
+            process(8, true, Vec::new()),
+            process(9, false, Vec::new()),
+        ]);
+        let other = |at: usize| shown[0]["queue_pairs"][at].get("other").cloned();
+        assert_eq!(
+            (other(0), other(1), other(2)),
+            (Some(json!([8])), None, None)
+        );
     }
 
     #[test]
