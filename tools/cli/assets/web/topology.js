@@ -234,8 +234,8 @@ export class Topology {
         const cause = this.causes.get(row.key);
         dot.setAttribute("class", `dot ${cause ? causeClass(cause) : stateClass(pair.state)}`);
         state.setAttribute("class", cause ? causeClass(cause) : "muted");
-        const waiting = pair.outstanding ? `${pair.outstanding} outstanding · ` : "";
-        say(state, `${cause ? `${cause} · ` : ""}${waiting}${pair.type && pair.type !== "Rc" ? `${pair.type.toUpperCase()} ` : ""}${pair.state.toUpperCase()}`);
+        const waiting = cause ? `${cause} · ` : pair.outstanding ? `${pair.outstanding} outstanding · ` : "";
+        say(state, `${waiting}${pair.type && pair.type !== "Rc" ? `${pair.type.toUpperCase()} ` : ""}${pair.state.toUpperCase()}`);
       }
     }
     for (const edge of edges) {

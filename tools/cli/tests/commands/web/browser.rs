@@ -296,6 +296,12 @@ fn page_shows_programs_as_they_run_stop_and_end() {
     server.signal(Signal::STOP);
     browser.click("[data-view=causes]");
     browser.wait_text("#findings", &format!("process {} is stopped", server.pid()));
+    // Where it is drawn, too; the server is in the drawing without its queue pairs.
+    browser.click("[data-view=live]");
+    wait_until("a queue pair that waits in the drawing", || {
+        browser.text("#topology").contains("waits · ")
+    });
+    browser.click("[data-view=causes]");
     assert!(
         browser
             .value("Number(document.getElementById('causes-count').textContent)")
