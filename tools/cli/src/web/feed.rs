@@ -3,7 +3,7 @@
 //! thread sleeps.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -32,9 +32,33 @@ struct Shared {
 struct State {
     wanted_until: Option<Instant>,
     latest: Option<(Instant, Arc<str>)>,
+    /// The feed was dropped.
+    is_over: bool,
 }
 
 impl Shared {
+    /// Waits until it is time to read again after the last time; false if there is nothing more to do. Sleeps as long as nothing is wanted.
+    fn wait(&self, last: Option<Instant>) -> bool {
+        let mut state = self.lock();
+        while !state.is_over {
+            let now = Instant::now();
+            let is_wanted = state.wanted_until.is_some_and(|until| now < until);
+            let next = last.map_or(now, |last| last + self.interval);
+            state = match (is_wanted, next.saturating_duration_since(now)) {
+                (true, Duration::ZERO) => return true,
+                (true, rest) => {
+                    let waited = self.changed.wait_timeout(state, rest);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                (false, _) => {
+                    let woken = self.changed.wait(state);
+                    woken.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+        }
+        false
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,14 +71,15 @@ impl Feed {
             state: Mutex::new(State {
                 wanted_until: None,
                 latest: None,
+                is_over: false,
             }),
             changed: Condvar::new(),
             interval,
         });
-        let weak = Arc::downgrade(&shared);
+        let reader = shared.clone();
         std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || run(&weak, source))?;
+            .spawn(move || run(&reader, source))?;
         Ok(Feed(shared))
     }
 
@@ -85,39 +110,18 @@ impl Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
+        self.0.lock().is_over = true;
         self.0.changed.notify_all();
     }
 }
 
-/// How often the thread looks whether the feed was dropped.
-const CHECK: Duration = Duration::from_secs(1);
-
-fn run(shared: &Weak<Shared>, mut source: impl Read) {
+fn run(shared: &Shared, mut source: impl Read) {
     let mut last: Option<Instant> = None;
-    loop {
-        {
-            let Some(shared) = shared.upgrade() else {
-                return;
-            };
-            let state = shared.lock();
-            let now = Instant::now();
-            let next = last.map_or(now, |last| last + shared.interval);
-            if state.wanted_until.is_none_or(|until| until <= now) || now < next {
-                let pause = match state.wanted_until {
-                    Some(until) if until > now => next.saturating_duration_since(now),
-                    _ => CHECK,
-                };
-                drop(shared.changed.wait_timeout(state, pause.min(CHECK)));
-                continue;
-            }
-        }
+    while shared.wait(last) {
         let fresh = last.is_none_or(|last| last.elapsed() > LINGER);
         let text = source.read(fresh).to_string();
         let now = Instant::now();
         last = Some(now);
-        let Some(shared) = shared.upgrade() else {
-            return;
-        };
         shared.lock().latest = Some((now, text.into()));
         shared.changed.notify_all();
     }
