@@ -193,11 +193,14 @@ impl Sources {
         for feed in [&self.processes, &self.findings, &self.labs] {
             feed.want();
         }
+        let [processes, findings, labs] =
+            [&self.processes, &self.findings, &self.labs].map(Feed::latest);
         let text = format!(
-            "{{\"processes\":{},\"findings\":{},\"labs\":{}}}",
-            self.processes.latest(),
-            self.findings.latest(),
-            self.labs.latest(),
+            "{{\"processes\":{},\"findings\":{},\"labs\":{},\"age_ms\":{}}}",
+            processes.0,
+            findings.0,
+            labs.0,
+            processes.1.as_millis(),
         );
         Response::new("200 OK", JSON, text)
     }

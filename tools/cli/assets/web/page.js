@@ -76,6 +76,8 @@ function showState(state) {
   const errors = [state.processes, state.findings, state.labs].map((part) => part?.error).filter(Boolean);
   const pairs = processes.reduce((sum, process) => sum + process.queue_pairs.length + process.left_out, 0);
   const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+  // A program that answers slowly delays what is known of the others.
+  if (state.age_ms > 5000) errors.push(`not renewed for ${Math.round(state.age_ms / 1000)} s: a program answers slowly`);
   if (errors.length) status(errors.join("; "), true);
   else status(`${many(processes.length, "program")}, ${many(pairs, "queue pair")} · ${new Date().toLocaleTimeString()}`);
 }

@@ -89,8 +89,8 @@ impl Feed {
         self.0.changed.notify_all();
     }
 
-    /// What was read last; `null` before the first time.
-    pub(super) fn latest(&self) -> Arc<str> {
+    /// What was read last, and how long ago; `null` before the first time.
+    pub(super) fn latest(&self) -> (Arc<str>, Duration) {
         self.want();
         let end = Instant::now() + PATIENCE;
         let mut state = self.0.lock();
@@ -98,9 +98,10 @@ impl Feed {
             let now = Instant::now();
             let usable = self.0.interval + LINGER;
             let found = state.latest.as_ref();
-            let is_new = found.is_some_and(|(at, _)| now.duration_since(*at) < usable);
-            if is_new || now >= end {
-                return found.map_or_else(|| Arc::from("null"), |(_, text)| text.clone());
+            let age = found.map(|(at, _)| now.duration_since(*at));
+            if age.is_some_and(|age| age < usable) || now >= end {
+                let text = found.map_or_else(|| Arc::from("null"), |(_, text)| text.clone());
+                return (text, age.unwrap_or_default());
             }
             let waited = self.0.changed.wait_timeout(state, end - now);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -152,12 +153,12 @@ mod tests {
         let feed = feed.unwrap();
         assert!(told.try_recv().is_err(), "nothing is read before");
         // It is being read, and does not come.
-        assert_eq!(&*feed.latest(), "null");
+        assert_eq!(&*feed.latest().0, "null");
         assert!(told.recv().unwrap(), "the first time");
         allow.send(()).unwrap();
-        wait_until("the first value", || &*feed.latest() == "1");
+        wait_until("the first value", || &*feed.latest().0 == "1");
         allow.send(()).unwrap();
-        wait_until("the second value", || &*feed.latest() == "2");
+        wait_until("the second value", || &*feed.latest().0 == "2");
         drop(feed);
         // The thread ends with its source.
         drop(allow);
