@@ -121,8 +121,9 @@ export class Timeline {
       `${many(trace.count, "event")} in ${time(trace.end - trace.start)}`,
       `${trace.order.length} ${trace.order.length === 1 ? "process" : "processes"}`,
       many(threads, "thread"),
-      many(trace.flows.length, "flow"),
+      many(trace.chains, "flow"),
     ];
+    if (trace.lost) parts.push(`${trace.lost.toLocaleString("en")} lost when it was recorded`);
     if (trace.left) parts.push(`${trace.left.toLocaleString("en")} without a form that is known, left out`);
     say($("trace-info"), `${name}: ${parts.join(", ")}`);
     this.describe();
@@ -409,12 +410,15 @@ export class Timeline {
     if (selected.id !== undefined) rows.push(["id", String(selected.id)]);
     const args = selected.args && typeof selected.args === "object" ? Object.entries(selected.args).slice(0, 64) : [];
     for (const [name, value] of args) rows.push([name, typeof value === "object" ? JSON.stringify(value) : String(value)]);
-    const flows = (selected.flows ?? []).slice(0, 32).map((flow) => {
-      const leads = flow.from.event === selected;
-      const other = leads ? flow.to : flow.from;
-      const text = `${other.event?.name ?? time(other.ts - this.trace.start)} (${other.thread.process.name || other.thread.process.pid}, ${other.thread.label})`;
-      const later = time(flow.to.ts - flow.from.ts, 0.001);
-      return [leads ? `flow, ${later} later` : `flow, ${later} before`, el("button", { type: "button", onclick: () => other.event && this.select(other.event, true) }, text)];
+    // Where its flows come from and lead to.
+    const flows = (selected.flows ?? []).slice(0, 16).map((flow) => {
+      const own = flow.points.find((point) => point.event === selected);
+      const others = flow.points.filter((point) => point.event !== selected).slice(0, 16).map((point) => {
+        const by = point.ts - own.ts;
+        const text = `${point.event?.name ?? "a point"} (${point.thread.process.name || "process"} ${point.thread.process.pid}, ${point.thread.label}), ${time(Math.abs(by), 0.001)} ${by < 0 ? "before" : "later"}`;
+        return el("button", { type: "button", onclick: () => point.event && this.select(point.event, true) }, text);
+      });
+      return [flow.name || "flow", el("span", { class: "points" }, ...others)];
     });
     $("event").replaceChildren(el("h2", {}, selected.name || "(no name)"),
       el("dl", { class: "rows" }, ...[...rows, ...flows].flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, value)])));
@@ -445,7 +449,7 @@ export class Timeline {
       el("td", {}, entry.count.toLocaleString("en")),
       ...(entry.timed ? [time(entry.total), time(entry.total / entry.timed), time(entry.most)] : ["", "", ""]).map((text) => el("td", {}, text))));
     const more = all.length > NAMES ? [el("p", { class: "muted" }, `${all.length - NAMES} more names`)] : [];
-    if (this.hidden) more.push(el("p", { class: "muted" }, `${this.hidden.toLocaleString("en")} flows are in view; they are drawn when there are at most ${FLOWS.toLocaleString("en")}.`));
+    if (this.hidden) more.push(el("p", { class: "muted" }, `${this.hidden.toLocaleString("en")} steps of flows are in view; they are drawn when there are at most ${FLOWS.toLocaleString("en")}.`));
     const heading = ["Name", "Count", "Total", "Mean", "Longest"].map((text) => el("th", { scope: "col" }, text));
     $("in-view").replaceChildren(el("h2", {}, `In view: ${time(this.until - this.from)}`),
       el("table", {}, el("thead", {}, el("tr", {}, ...heading)), el("tbody", {}, ...rows)), ...more);
@@ -467,8 +471,9 @@ export class Timeline {
     this.grid(0, Math.max(this.height, view), theme.line);
     const visible = this.rows.filter((row) => row.y + row.height > this.scroll && row.y < this.scroll + view);
     for (const row of visible) if (row.thread) this.drawThread(row);
+    for (const row of visible) if (row.process) this.drawLabel(row);
     this.drawFlows();
-    for (const row of visible) this.drawLabel(row);
+    for (const row of visible) if (row.thread) this.drawLabel(row);
     pen.restore();
     this.drawRuler();
   }
@@ -625,10 +630,11 @@ export class Timeline {
     if (!this.hidden) shown.forEach(line);
     pen.stroke();
     pen.globalAlpha = 1;
-    for (const flow of selected?.flows ?? []) {
+    const own = (selected?.flows ?? []).flatMap((flow) => flow.points.slice(1).map((to, at) => ({ from: flow.points[at], to })));
+    for (const step of own.slice(0, 256)) {
       pen.lineWidth = 2.2;
       pen.beginPath();
-      const [x, end] = line(flow);
+      const [x, end] = line(step);
       pen.stroke();
       pen.fillStyle = theme.flow;
       pen.beginPath();

@@ -32,7 +32,9 @@ class Thread {
   }
 
   get label() {
-    return this.name || (typeof this.tid === "number" ? `thread ${this.tid}` : String(this.tid));
+    // Threads of a program often have one name.
+    if (this.name) return `${this.name} ${this.tid}`;
+    return typeof this.tid === "number" ? `thread ${this.tid}` : String(this.tid);
   }
 }
 
@@ -71,6 +73,8 @@ export class Trace {
     const file = parse(text);
     const events = Array.isArray(file) ? file : file?.traceEvents;
     if (!Array.isArray(events)) throw new Error("the file has no array `traceEvents`");
+    // What `verbena trace` had no room for.
+    this.lost = Number(file.otherData?.lost) || 0;
     this.processes = new Map();
     this.left = 0;
     this.count = 0;
@@ -212,19 +216,21 @@ export class Trace {
     }
     this.order = [...this.processes.values()].filter((process) => process.rows.length);
     this.order.sort((a, b) => a.order - b.order || String(a.pid).localeCompare(String(b.pid), "en", { numeric: true }));
+    // Lines from one point of a flow to the next; how many flows they belong to.
     this.flows = [];
+    this.chains = 0;
     for (const points of flows.values()) {
       points.sort((a, b) => a.ts - b.ts || "stf".indexOf(a.ph) - "stf".indexOf(b.ph));
-      for (let at = 1; at < points.length; at += 1) {
-        const [from, to] = [points[at - 1], points[at]];
-        this.flows.push({ from: this.bind(from), to: this.bind(to), name: from.name || to.name, id: from.id });
-      }
+      if (points.length < 2) continue;
+      const flow = { name: points[0].name, points: points.map((point) => this.bind(point)) };
+      this.chains += 1;
+      flow.points.forEach((point, at) => {
+        if (at > 0) this.flows.push({ from: flow.points[at - 1], to: point });
+        const { event } = point;
+        if (event && event.flows?.at(-1) !== flow) (event.flows ??= []).push(flow);
+      });
     }
     this.flows.sort((a, b) => a.from.ts - b.from.ts);
-    for (const flow of this.flows) {
-      if (flow.from.event) (flow.from.event.flows ??= []).push(flow);
-      if (flow.to.event) (flow.to.event.flows ??= []).push(flow);
-    }
   }
 
   /** The innermost slice around a point of a flow, or the instant of that time. */

@@ -341,7 +341,7 @@ fn timeline_shows_traces_of_the_command_and_of_the_browser() {
     // The first event, the next one in its lane, and its flow to the other process.
     browser.type_into("#trace", RIGHT);
     browser.wait_text("#event", "post");
-    assert!(browser.text("#event").contains("<b>client</b> 1, main"));
+    assert!(browser.text("#event").contains("<b>client</b> 1, main 1"));
     browser.type_into("#trace", RIGHT);
     browser.wait_text("#event h2", "<script>alert(1)</script>");
     browser.wait_text("#event", "2.5\u{202f}µs");
@@ -378,7 +378,7 @@ fn timeline_shows_traces_of_the_command_and_of_the_browser() {
     // More than 100,000 events, from a file that is chosen in the browser; keys are obeyed at once.
     browser.type_into("#trace-file", large.to_str().unwrap());
     browser.wait_text("#trace-info", "large.json: 102,000 events");
-    browser.wait_text("#in-view", "34,000 flows are in view");
+    browser.wait_text("#in-view", "34,000 steps of flows are in view");
     for key in [
         "w", "w", "w", "w", "w", "w", "w", "w", "w", "w", "w", "w", "d", "a",
     ] {
