@@ -241,7 +241,7 @@ fn open_trace(path: &PathBuf) -> Result<(File, u64), WebError> {
     let length = file.metadata()?.len();
     if length > MAX_TRACE {
         return Err(wrong(format!(
-            "{length} bytes are more than the page loads ({MAX_TRACE})"
+            "{length} bytes are more than the page loads ({MAX_TRACE}); record a shorter time"
         )));
     }
     Ok((file, length))

@@ -9,7 +9,7 @@ const ROW = 30;
 const BETWEEN = 240;
 const GAP = 22;
 const MARGIN = 18;
-// Queue pairs of a process that are drawn; the busiest.
+// Queue pairs of a process that are drawn one by one.
 const ROWS = 8;
 // Processes that are drawn.
 const BOXES = 48;
@@ -20,14 +20,17 @@ const hostOf = (address) => address.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "
 /** What is drawn: boxes with rows, and edges between rows. */
 function plan(processes) {
   const boxes = new Map();
+  const wanted = new Set();
   for (const process of processes.slice(0, BOXES)) {
-    const moved = (pair) => pair.rates.bytes_out + pair.rates.bytes_in;
+    const key = (pair) => pairKey(process.pid, pair.adapter, pair.number);
     let pairs = process.queue_pairs;
     if (pairs.length > ROWS) {
-      // Those that were drawn stay if they are as busy.
-      pairs = [...pairs].sort((a, b) => moved(b) - moved(a) || a.number - b.number).slice(0, ROWS);
+      // First the other ends of those that are drawn already, then by number: the choice does not change with the rates.
+      const rank = (pair) => (wanted.has(key(pair)) ? 0 : 1);
+      pairs = [...pairs].sort((a, b) => rank(a) - rank(b) || a.adapter - b.adapter || a.number - b.number).slice(0, ROWS);
       pairs.sort((a, b) => a.adapter - b.adapter || a.number - b.number);
     }
+    for (const pair of pairs) if (pair.other?.length === 3) wanted.add(pairKey(...pair.other));
     const more = process.queue_pairs.length + process.left_out - pairs.length;
     const rows = pairs.map((pair) => ({ key: pairKey(process.pid, pair.adapter, pair.number), pair }));
     if (more) rows.push({ key: `${process.pid}/more`, more });
