@@ -26,6 +26,7 @@ mod command {
     pub(crate) mod switch;
     pub(crate) mod top;
     pub(crate) mod unit;
+    pub(crate) mod web;
     pub(crate) mod why;
 }
 
@@ -110,6 +111,12 @@ enum Command {
     /// Per device with the names of node_exporter's infiniband collector, per process and queue pair with names of their own.
     #[command(after_help = command::metrics::EXAMPLE)]
     Metrics(command::metrics::Metrics),
+    /// Show running programs, their peers and failures, labs and traces in a browser, on a page of this machine
+    ///
+    /// The page is served on a loopback address to browsers that have the token of its address, works offline, and reads nothing
+    /// while no browser shows it.
+    #[command(after_help = command::web::EXAMPLE)]
+    Web(command::web::WebArgs),
     /// Create a network interface on this machine whose card is in another machine
     ///
     /// The other machine runs `verbena unit`. Frames are written into buffers that each side has offered the other in advance
@@ -161,6 +168,7 @@ fn main() -> ExitCode {
         Command::Top(args) => command::top::run(&args),
         Command::Pcap(args) => command::pcap::run(&args),
         Command::Metrics(args) => command::metrics::run(&args),
+        Command::Web(args) => command::web::run(&args),
         Command::Host(args) => command::host::run(&args),
         Command::Unit(args) => command::unit::run(&args),
         Command::Iscsi(args) => command::iscsi::run(&args),

@@ -13,7 +13,7 @@ use crate::objects::{Object, objects};
 use crate::why::is_stopped;
 use text::{Kind, Text};
 
-pub use http::{Server, ServerError};
+pub use http::listen;
 
 /// Processes that are shown at most.
 pub const MAX_PROCESSES: usize = 256;

@@ -230,6 +230,16 @@ const NEEDED_LONG: &[Needed] = &[
     ),
     program("lintian", "lintian", "Debian's rules for the package"),
     program("rpmbuild", "rpm", "the rpm package"),
+    program(
+        "chromium",
+        "chromium",
+        "the page of `verbena web` in a browser",
+    ),
+    program(
+        "chromedriver",
+        "chromium-driver",
+        "the page of `verbena web` in a browser",
+    ),
 ];
 const CEPH: &str = "a cluster of Ceph on the drop-in libraries";
 

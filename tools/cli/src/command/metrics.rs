@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use verbena_cli::events::Error;
-use verbena_cli::metrics::{Collector, DASHBOARD, Server};
+use verbena_cli::metrics::{Collector, DASHBOARD, listen};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -77,7 +77,7 @@ fn try_run(args: &Metrics) -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut collector = Collector::new(args.max_queue_pairs.into());
     if let Some(at) = args.listen {
-        let server = Server::listen(at, collector)?;
+        let server = listen(at, collector)?;
         eprintln!(
             "serving http://{}/metrics; Ctrl-C ends it",
             server.address()?

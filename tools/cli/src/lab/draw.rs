@@ -4,8 +4,11 @@
 use core::fmt::Write;
 use std::collections::{BTreeMap, VecDeque};
 
+use serde_json::{Value, json};
+
 use super::plan::Kind;
 use super::snapshot::{LinkView, Snapshot, Traffic};
+use crate::events::printable;
 use crate::plot::escape;
 
 /// What passed in one direction of a link.
@@ -248,11 +251,52 @@ fn levels(snapshot: &Snapshot) -> Vec<usize> {
     for _ in 0..far {
         for link in &snapshot.links {
             let [a, b] = link.ends;
-            levels[a] = levels[a].min(levels[b] + 1);
-            levels[b] = levels[b].min(levels[a] + 1);
+            // The snapshot is another process's.
+            let (Some(of_a), Some(of_b)) = (levels.get(a).copied(), levels.get(b).copied()) else {
+                continue;
+            };
+            levels[a] = of_a.min(of_b + 1);
+            levels[b] = of_b.min(of_a + 1);
         }
     }
     levels
+}
+
+/// The lab for a page that draws it: nodes with their rows, links with their counters and states.
+pub fn json(now: &Snapshot) -> Value {
+    let levels = levels(now);
+    let nodes = now.nodes.iter().zip(&levels).map(|(node, level)| {
+        let addresses = node.addresses.iter().map(|text| printable(text));
+        json!({
+            "name": printable(&node.name),
+            "kind": kind(node.kind),
+            "level": (*level).min(now.nodes.len()),
+            "addresses": addresses.collect::<Vec<_>>(),
+        })
+    });
+    // Ends that are no nodes are a mistake of the lab.
+    let links = now
+        .links
+        .iter()
+        .filter(|link| link.ends.iter().all(|end| *end < now.nodes.len()));
+    let links = links.map(|link| {
+        json!({
+            "name": printable(&link.name),
+            "ends": link.ends,
+            "up": link.up,
+            "blocked": link.blocked,
+            "faulty": !link.faults.is_empty(),
+            "state": printable(&state(link)),
+            "bytes": link.traffic.map(|traffic| traffic.bytes),
+            "frames": link.traffic.map(|traffic| traffic.frames),
+        })
+    });
+    json!({
+        "name": printable(&now.name),
+        "age": now.age.as_secs_f64(),
+        "nodes": nodes.collect::<Vec<_>>(),
+        "links": links.collect::<Vec<_>>(),
+    })
 }
 
 /// The picture.
@@ -379,6 +423,23 @@ further links:
   s ── t  spare: ↓ 0 bit/s  ↑ 0 bit/s  [blocked]
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn page_gets_nodes_with_rows_and_links_with_states() {
+        let mut now = snapshot(12);
+        now.links[0].traffic[0].bytes = 2_500_000;
+        now.nodes[0].name = "<b>\u{1b}".to_owned();
+        let json = json(&now);
+        assert_eq!(json["nodes"][0]["name"], "<b>?");
+        assert_eq!(
+            (&json["nodes"][0]["level"], &json["nodes"][2]["level"]),
+            (&0.into(), &1.into())
+        );
+        assert_eq!(json["links"][0]["bytes"], serde_json::json!([2_500_000, 0]));
+        assert_eq!(json["links"][1]["state"], "loss=1%");
+        now.links[0].ends = [99, 0];
+        assert_eq!(super::json(&now)["links"].as_array().unwrap().len(), 3);
     }
 
     #[test]

@@ -49,18 +49,28 @@ impl Rates {
 }
 
 /// A queue pair.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pair {
     /// The adapter's number in its process.
     pub adapter: u32,
     /// Its number.
     pub number: u64,
+    /// Its number in completions, which its peer knows.
+    pub wc_qpn: u64,
+    /// Its type, or `-`.
+    pub kind: String,
     /// Its state.
     pub state: String,
     /// What carries its messages: `tcp`, `roce`, `shared-memory`, or `-`.
     pub path: String,
+    /// Its own address, or `-`.
+    pub local: String,
     /// The peer's address, or `-`.
     pub peer: String,
+    /// The process at the other end, where it is known: over shared memory.
+    pub peer_pid: Option<u64>,
+    /// Over RoCEv2 the numbers of both ends in packets.
+    pub numbers: Option<(u64, u64)>,
     /// Send requests outstanding.
     pub outstanding: u64,
     /// Receives posted.
@@ -80,16 +90,22 @@ impl Pair {
         Pair {
             adapter: qp.adapter,
             number,
+            wc_qpn: qp.number("wc_qpn").unwrap_or(number),
+            kind: text("type"),
             state: text("state"),
             path,
+            local: text("local"),
             peer: text("peer"),
+            peer_pid: qp.number("peer_pid"),
+            numbers: qp.number("qpn").zip(qp.number("peer_qpn")),
             outstanding: qp.number("sends").unwrap_or(0),
             receives: qp.number("receives").unwrap_or(0),
             rates,
         }
     }
 
-    fn json(&self) -> Value {
+    /// As one object.
+    pub fn json(&self) -> Value {
         let value = |text: &str| {
             if text == "-" {
                 Value::Null
@@ -100,9 +116,13 @@ impl Pair {
         json!({
             "adapter": self.adapter,
             "number": self.number,
+            "wc_qpn": self.wc_qpn,
+            "type": value(&self.kind),
             "state": self.state,
             "path": value(&self.path),
+            "local": value(&self.local),
             "peer": value(&self.peer),
+            "peer_pid": self.peer_pid,
             "outstanding": self.outstanding,
             "receives": self.receives,
             "rates": self.rates.json(),
@@ -143,6 +163,11 @@ impl Process {
 
     /// As one object, its queue pairs in it.
     pub fn json(&self) -> Value {
+        self.json_with(&self.pairs.iter().map(Pair::json).collect::<Vec<_>>())
+    }
+
+    /// The same with these objects for its queue pairs.
+    pub fn json_with(&self, pairs: &[Value]) -> Value {
         json!({
             "pid": self.pid,
             "program": self.program,
@@ -150,7 +175,7 @@ impl Process {
             "wakeups": self.wakeups,
             "outstanding": self.outstanding(),
             "rates": self.rates().json(),
-            "queue_pairs": self.pairs.iter().map(Pair::json).collect::<Vec<_>>(),
+            "queue_pairs": pairs,
         })
     }
 }

@@ -222,17 +222,16 @@ mod tests {
 
     fn pair(number: u64, peer: &str, bytes_out: f64) -> Pair {
         Pair {
-            adapter: 0,
             number,
             state: "Rts".to_owned(),
             path: "tcp".to_owned(),
             peer: peer.to_owned(),
             outstanding: number,
-            receives: 0,
             rates: Rates {
                 bytes_out,
                 ..Rates::default()
             },
+            ..Pair::default()
         }
     }
 

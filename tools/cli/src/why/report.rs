@@ -110,8 +110,8 @@ impl Finding {
         is_stopped(u32::try_from(pid).ok()?).then_some(pid)
     }
 
-    /// `failed 12 s ago`.
-    fn heading(&self) -> String {
+    /// Which queue pair, and what happened: `… failed 12 s ago`.
+    pub fn heading(&self) -> String {
         let mut text = format!("process {} ({})", self.pid, self.program);
         if let Some(number) = self.get("number") {
             let _ = write!(text, ", queue pair {number}");
@@ -301,28 +301,35 @@ impl Finding {
     }
 }
 
+impl Finding {
+    /// What is said below the heading: a label and a text each. None is empty.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let advice = self.advice();
+        let known = self.get("cause").map(str::to_owned);
+        let cause = advice.cause.or(known);
+        // The request of a refused access is the peer's, and its numbers follow.
+        let is_own = self.get("needs").is_none();
+        let request = self.request().filter(|_| is_own);
+        let mut rows = vec![
+            ("cause", cause.unwrap_or_else(|| "not known".to_owned())),
+            ("fault", advice.fault),
+            ("request", request.unwrap_or_default()),
+            ("peer", self.peer().unwrap_or_default()),
+            ("numbers", self.numbers()),
+            ("do", advice.remedy),
+        ];
+        rows.retain(|(_, text)| !text.is_empty());
+        rows
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let advice = self.advice();
         writeln!(f, "{}", self.heading())?;
-        let cause = advice
-            .cause
-            .as_deref()
-            .or(self.get("cause"))
-            .unwrap_or("not known");
-        let mut row = |label: &str, text: &str| match text {
-            "" => Ok(()),
-            text => writeln!(f, "  {label:<8} {text}"),
-        };
-        row("cause", cause)?;
-        row("fault", &advice.fault)?;
-        // The request of a refused access is the peer's, and its numbers follow.
-        if self.get("needs").is_none() {
-            row("request", &self.request().unwrap_or_default())?;
+        for (label, text) in self.rows() {
+            writeln!(f, "  {label:<8} {text}")?;
         }
-        row("peer", &self.peer().unwrap_or_default())?;
-        row("numbers", &self.numbers())?;
-        row("do", &advice.remedy)
+        Ok(())
     }
 }
 

@@ -52,8 +52,8 @@ faults = "loss=3% delay=1ms reorder=3% repeat=1%"
 "#;
 
 /// A runtime folder, and the lab in it, which ends with it.
-struct Lab {
-    folder: PathBuf,
+pub(crate) struct Lab {
+    pub(crate) folder: PathBuf,
     program: PathBuf,
     user: Option<u32>,
 }
@@ -90,7 +90,7 @@ impl Lab {
         None
     }
 
-    fn of(plan: &str) -> Option<Lab> {
+    pub(crate) fn of(plan: &str) -> Option<Lab> {
         let lab = Lab::folder();
         let file = lab.folder.join("lab.toml");
         fs::write(&file, plan).unwrap();

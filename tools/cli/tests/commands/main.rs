@@ -14,4 +14,5 @@ mod run;
 mod running;
 mod top;
 mod transfers;
+mod web;
 mod why;
