@@ -88,7 +88,7 @@ impl Function {
     ) -> Result<Arc<Cq>, Error> {
         let make = |number| {
             Ok(CqRow {
-                cq: Arc::new(Cq::with_options(number, entries, options)?),
+                cq: Arc::new(Cq::with_observer(number, entries, options, &self.observer)?),
                 users: Arc::default(),
             })
         };
