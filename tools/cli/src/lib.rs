@@ -20,4 +20,5 @@ pub mod objects;
 pub mod pcap;
 pub mod plot;
 pub mod top;
+pub mod trace;
 pub mod why;

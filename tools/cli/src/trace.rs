@@ -1,0 +1,410 @@
+//! `verbena trace`: events of running programs as Chrome trace-event JSON, for Perfetto and chrome://tracing. They come from rings in memory that the adapters
+//! write and this process can only read; no program waits. What a program writes there is checked, its memory here is limited, and only checked names of
+//! it reach the terminal or the file.
+
+mod frames;
+mod model;
+pub mod output;
+pub mod summary;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use verbena::unstable::timestamp;
+use verbena::unstable::trace::NAME;
+use verbena::unstable::trace::client::{Trace, TraceError};
+use verbena::unstable::trace::record::{Record, Words};
+use verbena::unstable::trace::rings::EVENTS;
+
+use crate::events::{Error as WatchError, adapters_of, printable, processes_with, program};
+use crate::objects::objects;
+use crate::pcap::is_descendant;
+use model::Model;
+use output::Output;
+use summary::Summary;
+
+/// How often empty rings are looked at.
+const POLL: Duration = Duration::from_millis(1);
+/// How often further adapters are looked for, and the file is made whole.
+const LOOK: Duration = Duration::from_millis(20);
+const FLUSH: Duration = Duration::from_secs(1);
+/// How long events wait for earlier ones of other threads.
+const SETTLE: u64 = 20_000_000;
+/// Events of one adapter that are read before the next one has its turn, and events that wait.
+const BATCH: usize = 1 << 14;
+const MAX_WAITING: usize = 1 << 21;
+/// Adapters that are traced at once.
+const MAX_SOURCES: usize = 256;
+/// Events of a ring at least and at most.
+pub const MIN_EVENTS: u32 = *EVENTS.start();
+/// The largest ring.
+pub const MAX_EVENTS: u32 = *EVENTS.end();
+
+const _: () = assert!(size_of::<Words>() == 64);
+
+/// What is traced.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The processes.
+    pub pids: Vec<u32>,
+    /// A queue pair, by any of its numbers; of the only process.
+    pub qp: Option<u64>,
+    /// Adapters that are opened later, and processes that these start, are traced, too.
+    pub follow: bool,
+    /// Events of a ring, a power of two.
+    pub events: u32,
+    /// When it ends.
+    pub seconds: Option<f64>,
+}
+
+/// Why a process cannot be traced.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceFailure {
+    /// It cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// One of its adapters cannot be traced.
+    #[error("process {pid} cannot be traced: {cause}")]
+    Trace {
+        /// Its id.
+        pid: u32,
+        /// The reason.
+        cause: TraceError,
+    },
+    /// It has no such queue pair.
+    #[error("process {pid} has no queue pair {qp}; `verbena devinfo {pid}` lists them")]
+    NoQueuePair {
+        /// Its id.
+        pid: u32,
+        /// The number.
+        qp: u64,
+    },
+    /// The file cannot be written.
+    #[error("the trace cannot be written: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// What was traced of one adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traced {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub program: String,
+    /// Its adapter.
+    pub adapter: u32,
+    /// Events that were read.
+    pub events: u64,
+    /// Events that were overwritten before they were read.
+    pub lost: u64,
+    /// Events that were none.
+    pub malformed: u64,
+}
+
+struct Source {
+    number: u32,
+    traced: Traced,
+    trace: Trace,
+    ended: bool,
+}
+
+/// The result of a trace.
+#[derive(Debug)]
+pub struct Report {
+    /// What was traced.
+    pub traced: Vec<Traced>,
+    /// Latencies.
+    pub summary: Summary,
+    /// Send requests that were posted, and completions of send requests.
+    pub requests: (u64, u64),
+    /// The file has reached its limit.
+    pub is_full: bool,
+}
+
+/// A trace of some processes.
+pub struct Session<'a> {
+    plan: Plan,
+    output: &'a mut Output,
+    model: Model,
+    sources: Vec<Source>,
+    done: Vec<Traced>,
+    known_pids: Vec<u32>,
+    looked: Option<Instant>,
+    /// Events that wait for earlier ones, those of each turn in order of time.
+    waiting: VecDeque<(u32, u32, Record)>,
+    /// The number in the adapter of the queue pair that is traced.
+    only: Option<u32>,
+}
+
+impl<'a> Session<'a> {
+    /// Traces running processes; an error if one has no adapter, unless later ones are waited for.
+    pub fn attach(plan: Plan, output: &'a mut Output) -> Result<Session<'a>, TraceFailure> {
+        let mut session = Session {
+            plan: plan.clone(),
+            output,
+            model: Model::default(),
+            sources: Vec::new(),
+            done: Vec::new(),
+            known_pids: Vec::new(),
+            looked: None,
+            waiting: VecDeque::new(),
+            only: None,
+        };
+        if plan.follow {
+            session.look()?;
+            return Ok(session);
+        }
+        for pid in &plan.pids {
+            program(*pid).ok_or(WatchError::NoProcess { pid: *pid })?;
+            match plan.qp {
+                Some(qp) => {
+                    let (adapter, number) = session.find_qp(*pid, qp)?;
+                    session.only = Some(number);
+                    session.add(*pid, adapter)?;
+                }
+                None => {
+                    for adapter in adapters_of(*pid, NAME)? {
+                        session.add(*pid, adapter)?;
+                    }
+                }
+            }
+        }
+        Ok(session)
+    }
+
+    /// Adapters that are traced.
+    pub fn adapters(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// The adapter of a queue pair, and its number there.
+    fn find_qp(&mut self, pid: u32, qp: u64) -> Result<(u32, u32), TraceFailure> {
+        let missing = || TraceFailure::NoQueuePair { pid, qp };
+        let all = objects(pid)?;
+        let found = all.iter().find(|object| {
+            let has = |key: &&str| object.number(key) == Some(qp);
+            ["qp", "wait"].contains(&object.kind.as_str())
+                && ["number", "wc_qpn", "qpn"].iter().any(has)
+        });
+        let found = found.ok_or_else(missing)?;
+        let number = found.number("number").and_then(|n| u32::try_from(n).ok());
+        let number = number.ok_or_else(missing)?;
+        // Its number in completions may be in any of its lines.
+        let same = |object: &&crate::objects::Object| {
+            object.adapter == found.adapter && object.number("number") == Some(number.into())
+        };
+        let wc_qpn = all
+            .iter()
+            .filter(same)
+            .find_map(|object| object.number("wc_qpn").or(object.number("qpn")));
+        let wc_qpn = wc_qpn.and_then(|n| u32::try_from(n).ok());
+        self.model.only = Some(wc_qpn.unwrap_or(number));
+        Ok((found.adapter, number))
+    }
+
+    fn add(&mut self, pid: u32, adapter: u32) -> Result<(), TraceFailure> {
+        let failed = |cause| TraceFailure::Trace { pid, cause };
+        let events = self.plan.events.next_power_of_two();
+        let trace = Trace::attach(pid, adapter, events, self.only).map_err(failed)?;
+        let program = program(pid).unwrap_or_else(|| "?".to_owned());
+        if !self.known_pids.contains(&pid) {
+            self.known_pids.push(pid);
+            self.output.metadata("process_name", pid, pid, &program)?;
+        }
+        let number = (self.sources.len() + self.done.len()) as u32;
+        self.sources.push(Source {
+            number,
+            traced: Traced {
+                pid,
+                program,
+                adapter,
+                events: 0,
+                lost: 0,
+                malformed: 0,
+            },
+            trace,
+            ended: false,
+        });
+        Ok(())
+    }
+
+    /// Attaches to adapters of the processes and of those that they started, which are not traced yet.
+    fn look(&mut self) -> Result<(), TraceFailure> {
+        self.looked = Some(Instant::now());
+        let Ok(found) = processes_with(NAME) else {
+            return Ok(());
+        };
+        for (pid, adapters) in found {
+            if !self.plan.pids.iter().any(|of| is_descendant(pid, *of)) {
+                continue;
+            }
+            for adapter in adapters {
+                let is_it = |traced: &Traced| (traced.pid, traced.adapter) == (pid, adapter);
+                let known = self.sources.iter().any(|source| is_it(&source.traced));
+                let room = self.sources.len() + self.done.len() < MAX_SOURCES;
+                if !known && room {
+                    match self.add(pid, adapter) {
+                        Err(TraceFailure::Output(error)) => return Err(error.into()),
+                        // It may have ended meanwhile, or another process traces it: the next look tries again.
+                        Ok(()) | Err(_) => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Traces until `stopped` is set, the time is over, the processes have ended, or the file is full; `is_running` tells of a process that has no
+    /// adapter yet, and `progress` gets a line now and then.
+    pub fn run(
+        mut self,
+        stopped: &AtomicBool,
+        mut is_running: impl FnMut() -> bool,
+        mut progress: impl FnMut(&str),
+    ) -> Result<Report, TraceFailure> {
+        let result = self.run_until(stopped, &mut is_running, &mut progress);
+        let ended = self.end();
+        result?;
+        ended?;
+        let is_full = self.output.is_full();
+        Ok(Report {
+            traced: self.done,
+            requests: (self.model.posted, self.model.completed),
+            summary: self.model.summary,
+            is_full,
+        })
+    }
+
+    fn run_until(
+        &mut self,
+        stopped: &AtomicBool,
+        is_running: &mut impl FnMut() -> bool,
+        progress: &mut impl FnMut(&str),
+    ) -> Result<(), TraceFailure> {
+        let begun = Instant::now();
+        let mut flushed = begun;
+        loop {
+            let running = is_running();
+            if self.plan.follow && self.looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                self.look()?;
+            }
+            let any = self.turn()?;
+            let over = self
+                .plan
+                .seconds
+                .is_some_and(|most| begun.elapsed().as_secs_f64() >= most);
+            if stopped.load(Ordering::Relaxed) || over || self.output.is_full() {
+                return Ok(());
+            }
+            if self.sources.is_empty() && !(self.plan.follow && running) {
+                return Ok(());
+            }
+            if flushed.elapsed() >= FLUSH {
+                flushed = Instant::now();
+                self.output.flush()?;
+                let lost: u64 = self.sources.iter().map(|source| source.trace.lost()).sum();
+                let (events, bytes) = (self.output.events(), self.output.bytes());
+                progress(&format!(
+                    "{} s: {events} events, {} MB, {lost} lost",
+                    begun.elapsed().as_secs(),
+                    bytes >> 20
+                ));
+            }
+            if !any {
+                std::thread::sleep(POLL);
+            }
+        }
+    }
+
+    /// Reads what is there, and writes what no earlier event is expected for; true if there was something.
+    fn turn(&mut self) -> Result<bool, TraceFailure> {
+        let now = timestamp().monotonic;
+        let mut any = false;
+        for at in 0..self.sources.len() {
+            any |= self.read(at, now);
+        }
+        // Sorted anew only where turns overlap: what waits is nearly in order.
+        self.waiting
+            .make_contiguous()
+            .sort_by_key(|(_, _, record)| record.nanos);
+        self.write(now.saturating_sub(SETTLE))?;
+        let (ended, others) = core::mem::take(&mut self.sources)
+            .into_iter()
+            .partition(|source| source.ended);
+        self.sources = others;
+        self.done.extend(ended.into_iter().map(Source::finish));
+        Ok(any)
+    }
+
+    fn read(&mut self, at: usize, now: u64) -> bool {
+        let source = &mut self.sources[at];
+        // Before the rings are read: what was written before the end is found.
+        let ended = source.trace.has_ended();
+        for count in 0..BATCH {
+            if self.waiting.len() >= MAX_WAITING {
+                return true;
+            }
+            let Some(mut record) = source.trace.next_record() else {
+                source.ended |= ended;
+                return count > 0;
+            };
+            source.traced.events += 1;
+            // The time of an event is behind it, but for a hostile program.
+            record.nanos = record.nanos.min(now.saturating_add(SETTLE / 2));
+            let pid = source.traced.pid;
+            self.waiting.push_back((source.number, pid, record));
+        }
+        true
+    }
+
+    /// Writes events up to this time.
+    fn write(&mut self, until: u64) -> Result<(), TraceFailure> {
+        while let Some((_, _, record)) = self.waiting.front()
+            && record.nanos <= until
+            && let Some((source, pid, record)) = self.waiting.pop_front()
+        {
+            self.model.add((source, pid), &record, self.output)?;
+        }
+        for (pid, tid) in self.model.take_new_threads() {
+            if let Some(name) = thread_name(pid, tid) {
+                self.output.metadata("thread_name", pid, tid, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), TraceFailure> {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        // What was written until now; a program that goes on writing does not keep this from ending.
+        while !self.sources.is_empty() && self.turn()? && Instant::now() < deadline {}
+        self.write(u64::MAX)?;
+        self.model.finish(self.output)?;
+        let sources = core::mem::take(&mut self.sources);
+        self.done.extend(sources.into_iter().map(Source::finish));
+        let sum = |of: fn(&Traced) -> u64| self.done.iter().map(of).sum::<u64>();
+        let (lost, malformed) = (sum(|one| one.lost), sum(|one| one.malformed));
+        let flows = self.output.flows();
+        self.output.finish(&format!(
+            ",\"lost\":{lost},\"malformed\":{malformed},\"flows\":{flows}"
+        ))?;
+        Ok(())
+    }
+}
+
+impl Source {
+    fn finish(self) -> Traced {
+        Traced {
+            lost: self.trace.lost(),
+            malformed: self.trace.malformed(),
+            ..self.traced
+        }
+    }
+}
+
+fn thread_name(pid: u32, tid: u32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    let name = String::from_utf8_lossy(&name);
+    Some(printable(name.trim_end_matches('\n')))
+}
