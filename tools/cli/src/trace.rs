@@ -7,7 +7,7 @@ mod model;
 pub mod output;
 pub mod summary;
 
-use std::collections::VecDeque;
+use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -32,9 +32,16 @@ const LOOK: Duration = Duration::from_millis(20);
 const FLUSH: Duration = Duration::from_secs(1);
 /// How long events wait for earlier ones of other threads.
 const SETTLE: u64 = 20_000_000;
-/// Events of one adapter that are read before the next one has its turn, and events that wait.
-const BATCH: usize = 1 << 14;
+/// Events of one adapter that are read before the next one has its turn.
+const BATCH: usize = 1 << 15;
+/// Events that are written before the rings are read again: reading must not fall behind.
+const WRITTEN: usize = 1 << 12;
+/// Events that wait, which is 200 MB.
 const MAX_WAITING: usize = 1 << 21;
+/// Turns of reading at the end, which are enough for full rings.
+const LAST_TURNS: usize = 4;
+/// Threads whose names are written.
+const MAX_THREADS: usize = 1 << 16;
 /// Adapters that are traced at once.
 const MAX_SOURCES: usize = 256;
 /// Events of a ring at least and at most.
@@ -110,6 +117,46 @@ struct Source {
     ended: bool,
 }
 
+/// Events that wait for earlier ones.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Adapter, process and event, in order of time up to `sorted`; those before `begun` are written.
+    all: Vec<(u32, u32, Record)>,
+    sorted: usize,
+    begun: usize,
+}
+
+impl Waiting {
+    fn is_full(&self) -> bool {
+        self.all.len() - self.begun >= MAX_WAITING
+    }
+
+    /// Puts the new ones in order. They overlap with the last of the others only.
+    fn sort(&mut self) {
+        let new = self.all.get(self.sorted..).unwrap_or_default();
+        if let Some(first) = new.iter().map(|(_, _, record)| record.nanos).min() {
+            let old = &self.all[self.begun..self.sorted];
+            let before = old.partition_point(|(_, _, record)| record.nanos <= first);
+            self.all[self.begun + before..].sort_by_key(|(_, _, record)| record.nanos);
+        }
+        self.sorted = self.all.len();
+    }
+
+    /// The next one up to this time.
+    fn take(&mut self, until: u64) -> Option<(u32, u32, Record)> {
+        let next = self.all[..self.sorted].get(self.begun).copied();
+        let next = next.filter(|(_, _, record)| record.nanos <= until);
+        self.begun += usize::from(next.is_some());
+        // Moved rarely: at least as many have been written.
+        if self.begun > self.all.len() / 2 {
+            self.all.drain(..self.begun);
+            self.sorted -= self.begun;
+            self.begun = 0;
+        }
+        next
+    }
+}
+
 /// The result of a trace.
 #[derive(Debug)]
 pub struct Report {
@@ -132,8 +179,9 @@ pub struct Session<'a> {
     done: Vec<Traced>,
     known_pids: Vec<u32>,
     looked: Option<Instant>,
-    /// Events that wait for earlier ones, those of each turn in order of time.
-    waiting: VecDeque<(u32, u32, Record)>,
+    waiting: Waiting,
+    /// Threads whose names were looked for.
+    threads: HashSet<(u32, u32)>,
     /// The number in the adapter of the queue pair that is traced.
     only: Option<u32>,
 }
@@ -149,7 +197,8 @@ impl<'a> Session<'a> {
             done: Vec::new(),
             known_pids: Vec::new(),
             looked: None,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
+            threads: HashSet::new(),
             only: None,
         };
         if plan.follow {
@@ -290,7 +339,7 @@ impl<'a> Session<'a> {
             if self.plan.follow && self.looked.is_none_or(|at| at.elapsed() >= LOOK) {
                 self.look()?;
             }
-            let any = self.turn()?;
+            let any = self.turn(WRITTEN)?;
             let over = self
                 .plan
                 .seconds
@@ -318,18 +367,15 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Reads what is there, and writes what no earlier event is expected for; true if there was something.
-    fn turn(&mut self) -> Result<bool, TraceFailure> {
+    /// Reads what is there, and writes at most so many events for which no earlier ones are expected; true if there was something.
+    fn turn(&mut self, most: usize) -> Result<bool, TraceFailure> {
         let now = timestamp().monotonic;
         let mut any = false;
         for at in 0..self.sources.len() {
-            any |= self.read(at, now);
+            any |= self.read(at, now)?;
         }
-        // Sorted anew only where turns overlap: what waits is nearly in order.
-        self.waiting
-            .make_contiguous()
-            .sort_by_key(|(_, _, record)| record.nanos);
-        self.write(now.saturating_sub(SETTLE))?;
+        self.waiting.sort();
+        any |= self.write(now.saturating_sub(SETTLE), most)?;
         let (ended, others) = core::mem::take(&mut self.sources)
             .into_iter()
             .partition(|source| source.ended);
@@ -338,51 +384,54 @@ impl<'a> Session<'a> {
         Ok(any)
     }
 
-    fn read(&mut self, at: usize, now: u64) -> bool {
+    fn read(&mut self, at: usize, now: u64) -> Result<bool, TraceFailure> {
         let source = &mut self.sources[at];
         // Before the rings are read: what was written before the end is found.
         let ended = source.trace.has_ended();
         for count in 0..BATCH {
-            if self.waiting.len() >= MAX_WAITING {
-                return true;
+            if self.waiting.is_full() {
+                return Ok(true);
             }
             let Some(mut record) = source.trace.next_record() else {
                 source.ended |= ended;
-                return count > 0;
+                return Ok(count > 0);
             };
             source.traced.events += 1;
             // The time of an event is behind it, but for a hostile program.
             record.nanos = record.nanos.min(now.saturating_add(SETTLE / 2));
-            let pid = source.traced.pid;
-            self.waiting.push_back((source.number, pid, record));
-        }
-        true
-    }
-
-    /// Writes events up to this time.
-    fn write(&mut self, until: u64) -> Result<(), TraceFailure> {
-        while let Some((_, _, record)) = self.waiting.front()
-            && record.nanos <= until
-            && let Some((source, pid, record)) = self.waiting.pop_front()
-        {
-            self.model.add((source, pid), &record, self.output)?;
-        }
-        for (pid, tid) in self.model.take_new_threads() {
-            if let Some(name) = thread_name(pid, tid) {
+            let (pid, tid) = (source.traced.pid, record.thread);
+            self.waiting.all.push((source.number, pid, record));
+            if self.threads.len() < MAX_THREADS
+                && self.threads.insert((pid, tid))
+                && let Some(name) = thread_name(pid, tid)
+            {
                 self.output.metadata("thread_name", pid, tid, &name)?;
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Writes at most so many events up to this time; true if as many were there.
+    fn write(&mut self, until: u64, most: usize) -> Result<bool, TraceFailure> {
+        for _ in 0..most {
+            let Some((source, pid, record)) = self.waiting.take(until) else {
+                return Ok(false);
+            };
+            self.model.add((source, pid), &record, self.output)?;
+        }
+        Ok(true)
     }
 
     fn end(&mut self) -> Result<(), TraceFailure> {
-        let deadline = Instant::now() + Duration::from_secs(2);
-        // What was written until now; a program that goes on writing does not keep this from ending.
-        while !self.sources.is_empty() && self.turn()? && Instant::now() < deadline {}
-        self.write(u64::MAX)?;
-        self.model.finish(self.output)?;
+        // What was written until now. Programs that go on writing do not keep this from ending.
+        for _ in 0..LAST_TURNS {
+            self.turn(0)?;
+        }
+        // From here on the programs write nothing.
         let sources = core::mem::take(&mut self.sources);
         self.done.extend(sources.into_iter().map(Source::finish));
+        while self.write(u64::MAX, WRITTEN)? && !self.output.is_full() {}
+        self.model.finish(self.output)?;
         let sum = |of: fn(&Traced) -> u64| self.done.iter().map(of).sum::<u64>();
         let (lost, malformed) = (sum(|one| one.lost), sum(|one| one.malformed));
         let flows = self.output.flows();

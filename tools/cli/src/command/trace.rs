@@ -1,4 +1,5 @@
 //! `verbena trace`: arguments, the program that is started for a trace, and what is told on standard error and, with --summary, on standard output.
+//! The standard output of a program that is started stays its own.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

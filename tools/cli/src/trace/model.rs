@@ -103,7 +103,7 @@ enum Half {
 struct QueuePair {
     /// The addresses of this side and of the peer.
     ends: Option<(SocketAddr, SocketAddr)>,
-    /// The frame that arrived last.
+    /// The acknowledgement or response that arrived last.
     arrived: Option<Point>,
     /// The ends of messages that take a receive, by message number.
     messages: BTreeMap<u32, Point>,
@@ -130,8 +130,6 @@ struct Thread {
 #[derive(Debug)]
 pub(super) struct Model {
     threads: HashMap<(u32, u32), Thread>,
-    /// Threads whose names are not written.
-    unnamed: Vec<(u32, u32)>,
     queue_pairs: HashMap<(Source, u32), QueuePair>,
     /// Queue pairs by their numbers in completions.
     numbers: HashMap<(Source, u32), u32>,
@@ -177,7 +175,6 @@ impl Default for Model {
     fn default() -> Model {
         Model {
             threads: HashMap::new(),
-            unnamed: Vec::new(),
             queue_pairs: HashMap::new(),
             numbers: HashMap::new(),
             connections: HashMap::new(),
@@ -196,11 +193,6 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Threads that have appeared since the last call.
-    pub(super) fn take_new_threads(&mut self) -> Vec<(u32, u32)> {
-        core::mem::take(&mut self.unnamed)
-    }
-
     /// Takes in an event of an adapter of this process.
     pub(super) fn add(
         &mut self,
@@ -249,9 +241,6 @@ impl Model {
             return None;
         }
         let thread = self.threads.entry((pid, tid)).or_default();
-        if thread.last == 0 {
-            self.unnamed.push((pid, tid));
-        }
         let nanos = record.nanos.max(thread.last.saturating_add(1));
         thread.last = nanos;
         Some(Point { pid, tid, nanos })
@@ -621,7 +610,9 @@ impl Model {
                 ends.is_some_and(|(local, peer)| self.connections.contains_key(&(peer, local)));
             return self.note_sent((source, qp, number), at, key.filter(|_| is_traced), out);
         }
-        known.arrived = Some(at);
+        if seen.role == Role::Answer {
+            known.arrived = Some(at);
+        }
         let Role::Last { takes } = seen.role else {
             return Ok(());
         };
@@ -662,7 +653,9 @@ impl Model {
         }
         let qp = self.numbers.get(&(source, dest)).copied();
         if let Some(known) = qp.and_then(|qp| self.queue_pair(source, qp)) {
-            known.arrived = Some(at);
+            if seen.role == Role::Answer {
+                known.arrived = Some(at);
+            }
             if let Role::Last { takes: true } = seen.role {
                 known.messages.insert(psn, at);
                 if known.messages.len() > MAX_ARRIVED {

@@ -1,6 +1,7 @@
 //! The file of a trace: Chrome trace-event JSON, an event per line. The end of the object is written with every flush and overwritten by what follows, so
 //! that the file can be opened at any time, also if this process is killed. Its size has a limit; text of traced processes is escaped.
 
+use core::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -37,11 +38,17 @@ pub struct Output {
     is_first: bool,
     events: u64,
     flows: u64,
+    /// The event that is being written.
+    line: String,
 }
 
 /// Microseconds with three digits behind the point.
-fn micros(nanos: u64) -> String {
-    format!("{}.{:03}", nanos / 1000, nanos % 1000)
+struct Micros(u64);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
 }
 
 /// A name that another process has given, as a JSON string.
@@ -67,6 +74,7 @@ impl Output {
             is_first: true,
             events: 0,
             flows: 0,
+            line: String::new(),
         };
         output.put(BEGIN)?;
         output.flush()?;
@@ -99,20 +107,26 @@ impl Output {
         Ok(())
     }
 
-    fn event(&mut self, text: &str) -> io::Result<()> {
+    fn event(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
         if self.is_full() {
             return Ok(());
         }
+        let mut line = core::mem::take(&mut self.line);
+        line.clear();
         if !core::mem::take(&mut self.is_first) {
-            self.put(",\n")?;
+            line.push_str(",\n");
         }
-        self.put(text)
+        // Writing to a string does not fail.
+        let _ = fmt::Write::write_fmt(&mut line, text);
+        let put = self.put(&line);
+        self.line = line;
+        put
     }
 
     /// A name of a process or thread.
     pub fn metadata(&mut self, what: &str, pid: u32, tid: u32, name: &str) -> io::Result<()> {
         let name = name_json(name);
-        self.event(&format!(
+        self.event(format_args!(
             "{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{pid},\"tid\":{tid},\"args\":{{\"name\":{name}}}}}"
         ))
     }
@@ -128,8 +142,8 @@ impl Output {
     ) -> io::Result<()> {
         self.events += 1;
         let Point { pid, tid, .. } = at;
-        let (ts, dur) = (micros(at.nanos), micros(nanos));
-        self.event(&format!(
+        let (ts, dur) = (Micros(at.nanos), Micros(nanos));
+        self.event(format_args!(
             "{{\"ph\":\"X\",\"ts\":{ts},\"dur\":{dur},\"pid\":{pid},\"tid\":{tid},\"cat\":\"{kind}\",\"name\":\"{name}\",\"args\":{{{args}}}}}"
         ))
     }
@@ -138,8 +152,8 @@ impl Output {
     pub fn instant(&mut self, at: Point, name: &str, kind: &str, args: &str) -> io::Result<()> {
         self.events += 1;
         let Point { pid, tid, .. } = at;
-        let ts = micros(at.nanos);
-        self.event(&format!(
+        let ts = Micros(at.nanos);
+        self.event(format_args!(
             "{{\"ph\":\"i\",\"s\":\"t\",\"ts\":{ts},\"pid\":{pid},\"tid\":{tid},\"cat\":\"{kind}\",\"name\":\"{name}\",\"args\":{{{args}}}}}"
         ))
     }
@@ -160,8 +174,8 @@ impl Output {
                 _ => "\"ph\":\"t\"",
             };
             let Point { pid, tid, nanos } = *point;
-            let ts = micros(nanos);
-            self.event(&format!(
+            let ts = Micros(nanos);
+            self.event(format_args!(
                 "{{{phase},\"id\":{id},\"ts\":{ts},\"pid\":{pid},\"tid\":{tid},\"cat\":\"{name}\",\"name\":\"{name}\"}}"
             ))?;
         }

@@ -1,5 +1,5 @@
-//! Latencies of a trace: counts in buckets of less than two percent, so that memory does not grow with the trace, and the table of medians and 99th
-//! percentiles.
+//! Latencies of a trace, and their table: medians and 99th percentiles. They are counted in buckets of less than two percent, so that memory does not grow
+//! with the trace.
 
 use core::fmt::Write;
 

@@ -13,5 +13,6 @@ mod plots;
 mod run;
 mod running;
 mod top;
+mod trace;
 mod transfers;
 mod why;
