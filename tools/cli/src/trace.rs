@@ -127,8 +127,12 @@ struct Waiting {
 }
 
 impl Waiting {
+    fn len(&self) -> usize {
+        self.all.len() - self.begun
+    }
+
     fn is_full(&self) -> bool {
-        self.all.len() - self.begun >= MAX_WAITING
+        self.len() >= MAX_WAITING
     }
 
     /// Puts the new ones in order. They overlap with the last of the others only.
@@ -182,6 +186,8 @@ pub struct Session<'a> {
     waiting: Waiting,
     /// Threads whose names were looked for.
     threads: HashSet<(u32, u32)>,
+    /// Some events are to be written although there are new ones, for the file to follow.
+    is_due: bool,
     /// The number in the adapter of the queue pair that is traced.
     only: Option<u32>,
 }
@@ -199,6 +205,7 @@ impl<'a> Session<'a> {
             looked: None,
             waiting: Waiting::default(),
             threads: HashSet::new(),
+            is_due: false,
             only: None,
         };
         if plan.follow {
@@ -352,6 +359,7 @@ impl<'a> Session<'a> {
             }
             if flushed.elapsed() >= FLUSH {
                 flushed = Instant::now();
+                self.is_due = true;
                 self.output.flush()?;
                 let lost: u64 = self.sources.iter().map(|source| source.trace.lost()).sum();
                 let (events, bytes) = (self.output.events(), self.output.bytes());
@@ -375,7 +383,11 @@ impl<'a> Session<'a> {
             any |= self.read(at, now)?;
         }
         self.waiting.sort();
-        any |= self.write(now.saturating_sub(SETTLE), most)?;
+        // While there is room, events of busy programs are formatted later: that takes longer than reading them.
+        if !any || self.waiting.len() > MAX_WAITING / 2 || self.is_due {
+            any |= self.write(now.saturating_sub(SETTLE), most)?;
+            self.is_due = false;
+        }
         let (ended, others) = core::mem::take(&mut self.sources)
             .into_iter()
             .partition(|source| source.ended);

@@ -139,7 +139,7 @@ impl Function {
         let used = self.use_pd(pd)?;
         let make = |number| {
             Ok(SrqRow {
-                srq: Arc::new(Srq::new(number, pd, receives, pieces)),
+                srq: Arc::new(Srq::new(number, pd, receives, pieces).with_observer(&self.observer)),
                 users: Arc::default(),
                 xrc: None,
                 _pd: used,
@@ -161,7 +161,7 @@ impl Function {
         let (cq, cq_use) = self.use_cq(cq)?;
         let make = |number| {
             Ok(SrqRow {
-                srq: Arc::new(Srq::new(number, pd, receives, pieces)),
+                srq: Arc::new(Srq::new(number, pd, receives, pieces).with_observer(&self.observer)),
                 users: Arc::default(),
                 xrc: Some(XrcUses {
                     domain: domain.clone(),
