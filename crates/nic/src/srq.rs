@@ -27,6 +27,7 @@ pub(crate) enum TakeError {
 pub struct Srq {
     number: u32,
     pd: Pd,
+    observer: ObserverCell,
     inner: Mutex<Inner>,
 }
 
