@@ -469,3 +469,6 @@ fn thread_name(pid: u32, tid: u32) -> Option<String> {
     let name = String::from_utf8_lossy(&name);
     Some(printable(name.trim_end_matches('\n')))
 }
+
+#[cfg(test)]
+mod tests;
