@@ -39,7 +39,7 @@ const WRITTEN: usize = 1 << 12;
 /// Events that wait, which is 200 MB.
 const MAX_WAITING: usize = 1 << 21;
 /// Turns of reading at the end, which are enough for full rings.
-const LAST_TURNS: usize = 4;
+const LAST_TURNS: usize = 64;
 /// Threads whose names are written.
 const MAX_THREADS: usize = 1 << 16;
 /// Adapters that are traced at once.
@@ -437,7 +437,11 @@ impl<'a> Session<'a> {
     fn end(&mut self) -> Result<(), TraceFailure> {
         // What was written until now. Programs that go on writing do not keep this from ending.
         for _ in 0..LAST_TURNS {
+            let before = self.waiting.len();
             self.turn(0)?;
+            if self.waiting.len() < before + BATCH {
+                break;
+            }
         }
         // From here on the programs write nothing.
         let sources = core::mem::take(&mut self.sources);

@@ -94,7 +94,13 @@ pub(crate) fn run(args: &TraceArgs) -> u8 {
     };
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = stopped.clone();
-    if let Err(error) = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)) {
+    let handler = move || {
+        // The second one ends the writing of what was read.
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    };
+    if let Err(error) = ctrlc::set_handler(handler) {
         return usage(&format!("signals: {error}"));
     }
     match args.program.split_first() {
