@@ -121,6 +121,7 @@ impl Core {
             config,
             function_handle: handle,
         });
+        core.function.observer().set(core.tap.tracer().clone());
         // Set here for the first time, so this does not fail.
         let own = Arc::downgrade(&core);
         let _ = supervisor.set(own.clone());

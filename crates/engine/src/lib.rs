@@ -5,7 +5,7 @@
 //! Reading order: [`sys`] (the operating system, the only `unsafe` here), [`config`] (settings and their origin),
 //! [`Engine`] → `core` (what all parts share, in parts: `lifecycle`, `local_addresses`, `qp_routes`, and one of each folder) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `poll` (which thread serves a connection) → `verbs` (the objects that programs hold) → `accept` (listeners), `oob` (connections
-//! by queue pair number), `datagram` (UDP), [`capture`] (copies of frames for other processes), `ulp` (queue pairs of upper-layer protocols), `same_host` (shared memory between processes of one host); [`notify`] (events and the threads that
+//! by queue pair number), `datagram` (UDP), [`capture`] (copies of frames for other processes), [`trace`] (events for other processes), `ulp` (queue pairs of upper-layer protocols), `same_host` (shared memory between processes of one host); [`notify`] (events and the threads that
 //! handle them), [`security`] (access lists, keys, TLS).
 
 #![deny(unsafe_code)]
@@ -46,6 +46,7 @@ mod stream_path;
     reason = "system calls on raw spans, signal masks and fork handlers"
 )]
 pub mod sys;
+pub mod trace;
 mod ulp;
 pub mod verbs;
 

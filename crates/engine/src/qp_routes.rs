@@ -113,6 +113,11 @@ impl QpRoutes {
     }
 
     /// All connections of byte streams.
+    pub(crate) fn roce_connections(&self) -> Vec<Arc<RoceConnection>> {
+        let connections = self.roce.read();
+        connections.values().filter_map(Weak::upgrade).collect()
+    }
+
     pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
         let connections = self.connections.read();
         connections.values().filter_map(Weak::upgrade).collect()

@@ -5,7 +5,7 @@
 //!
 //! Reading order: [`guarded`] → [`span`] → [`att`] → [`entry`] → [`check`] → `slot` (the grant protocol, modelled with loom) →
 //! [`tpt`] → [`grant`] → [`targets`], [`sources`] → [`window`] → [`touch`] → [`atomic`] → [`probe`] → [`mapping`] →
-//! [`vectored`] → [`buffer`].
+//! [`words`] → [`vectored`] → [`buffer`].
 
 pub mod access;
 pub mod atomic;
@@ -27,6 +27,7 @@ pub mod touch;
 pub mod tpt;
 pub mod vectored;
 pub mod window;
+pub mod words;
 
 pub use access::{Access, AccessCell};
 pub use att::{Att, PageSize};
@@ -46,3 +47,4 @@ pub use tpt::{
     TouchAhead, Tpt, Verdict, WindowBinding, WindowExport,
 };
 pub use window::{Bind, WindowType};
+pub use words::{LINE, ReadWords, WordPages};

@@ -60,6 +60,18 @@ impl Mapping {
         Mapping::of(memfd, len)
     }
 
+    /// The same, to read only; the descriptor is closed.
+    pub(crate) fn adopt_to_read(fd: OwnedFd, len: usize) -> Result<Pages, SharedMemoryError> {
+        let memfd = Memfd::from(fd);
+        let size = memfd.size()?;
+        if len as u64 > size {
+            let len = len as u64;
+            return Err(SharedMemoryError::TooShort { size, len });
+        }
+        let mapping = Mapping::with_rights(memfd, len, ProtFlags::READ)?;
+        Ok(mapping.into_pages())
+    }
+
     /// All of a file of another process.
     pub fn adopt_all(fd: OwnedFd) -> Result<Mapping, SharedMemoryError> {
         let memfd = Memfd::from(fd);
@@ -69,7 +81,15 @@ impl Mapping {
 
     /// Maps a file whose size cannot change and is at least `len`.
     fn of(memfd: Memfd, len: usize) -> Result<Mapping, SharedMemoryError> {
-        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        Mapping::with_rights(memfd, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn with_rights(
+        memfd: Memfd,
+        len: usize,
+        rights: ProtFlags,
+    ) -> Result<Mapping, SharedMemoryError> {
+        let flags = MapFlags::SHARED;
         // SAFETY: the kernel chooses unused addresses for this mapping of `memfd`, since `MAP_FIXED` is not set: no existing memory changes.
         let start = unsafe { mmap(core::ptr::null_mut(), len.max(1), rights, flags, &memfd, 0) };
         let start = start.map_err(system("mmap"))?;

@@ -15,6 +15,7 @@ use verbena_events::event::{Event, Outbox};
 use verbena_sync::primitives::{AtomicUsize, Mutex, Ordering};
 use verbena_sync::ring::{Consumer, Producer, ring};
 
+use crate::trace::{self, ObserverCell, TraceEvent};
 use crate::wc::Wc;
 
 /// Largest completion queue.
@@ -51,6 +52,7 @@ pub struct CqOptions {
 #[derive(Debug)]
 pub struct Cq {
     number: u32,
+    observer: ObserverCell,
     input: Input,
     output: Output,
 }
@@ -179,17 +181,39 @@ pub enum CqError {
 impl Cq {
     /// An empty queue for `capacity` entries.
     pub fn new(number: u32, capacity: usize) -> Result<Cq, CqError> {
-        Cq::make(number, capacity, None, CqOptions::default())
+        Cq::make(
+            number,
+            capacity,
+            None,
+            CqOptions::default(),
+            &ObserverCell::default(),
+        )
     }
 
     /// The same with options.
     pub fn with_options(number: u32, capacity: usize, options: CqOptions) -> Result<Cq, CqError> {
-        Cq::make(number, capacity, None, options)
+        Cq::make(number, capacity, None, options, &ObserverCell::default())
+    }
+
+    /// The same, with the observer of its function.
+    pub(crate) fn with_observer(
+        number: u32,
+        capacity: usize,
+        options: CqOptions,
+        observer: &ObserverCell,
+    ) -> Result<Cq, CqError> {
+        Cq::make(number, capacity, None, options, observer)
     }
 
     /// A queue that no program polls: when it is armed, an entry wakes this shared send queue (V6).
     pub(crate) fn for_ssq(ssq: u32, capacity: usize) -> Result<Cq, CqError> {
-        Cq::make(0, capacity, Some(ssq), CqOptions::default())
+        Cq::make(
+            0,
+            capacity,
+            Some(ssq),
+            CqOptions::default(),
+            &ObserverCell::default(),
+        )
     }
 
     fn make(
@@ -197,6 +221,7 @@ impl Cq {
         capacity: usize,
         feeds: Option<u32>,
         options: CqOptions,
+        observer: &ObserverCell,
     ) -> Result<Cq, CqError> {
         check_size(capacity)?;
         let (producer, consumer) = ring();
@@ -227,6 +252,7 @@ impl Cq {
         };
         Ok(Cq {
             number,
+            observer: observer.clone(),
             input: Input {
                 pushed: AtomicUsize::new(0),
                 end: Mutex::new(input),
@@ -290,6 +316,9 @@ impl Cq {
             count += 1;
         }
         self.count_taken(&mut end, count);
+        if trace::is_active() {
+            self.trace_polled(&end, out.get(..count).unwrap_or_default());
+        }
         count
     }
 
@@ -304,7 +333,44 @@ impl Cq {
         }
         let first = end.pop_stamped();
         self.count_taken(&mut end, first.is_some().into());
+        if trace::is_active()
+            && let Some((wc, _)) = &first
+        {
+            self.trace_polled(&end, core::slice::from_ref(wc));
+        }
         first
+    }
+
+    /// Entries were taken, the last of those that are counted.
+    #[cold]
+    #[inline(never)]
+    fn trace_polled(&self, end: &OutputEnd, taken: &[Wc]) {
+        let first = end.taken.wrapping_sub(taken.len());
+        for (at, wc) in taken.iter().enumerate() {
+            self.observer.record(&TraceEvent::Polled {
+                cq: self.number,
+                position: first.wrapping_add(at) as u64,
+                wc_qpn: wc.qpn,
+                id: wc.id,
+                op: wc.op,
+                status: wc.status,
+            });
+        }
+    }
+
+    /// Before the entry can be polled, so that the events are in order.
+    #[cold]
+    #[inline(never)]
+    fn trace_completion(&self, position: usize, wc: &Wc) {
+        self.observer.record(&TraceEvent::Completion {
+            cq: self.number,
+            position: position as u64,
+            wc_qpn: wc.qpn,
+            id: wc.id,
+            op: wc.op,
+            status: wc.status,
+            len: wc.len,
+        });
     }
 
     /// Requests one notification. A request for the next completion overrides one for a solicited completion.
@@ -336,6 +402,9 @@ impl Cq {
         let mut end = self.input.end.lock();
         if end.waiting() >= end.plain_limit && !self.make_room(&mut end, outbox) {
             return false;
+        }
+        if trace::is_active() {
+            self.trace_completion(end.pushed, &wc);
         }
         end.ring.push(wc);
         end.pushed = end.pushed.wrapping_add(1);

@@ -37,6 +37,7 @@ use verbena_sync::locks::OnceLock;
 use crate::error::Error;
 use crate::object::Object;
 use crate::profile::{Service, Services};
+use crate::trace::ObserverCell;
 use control::ControlRow;
 use counters::RetiredCounters;
 use events::Claims;
@@ -70,6 +71,7 @@ pub struct Function {
     claims: Arc<Claims>,
     retired_counters: RetiredCounters,
     registration_check: OnceLock<RegistrationCheck>,
+    observer: ObserverCell,
 }
 
 impl Function {
@@ -95,6 +97,7 @@ impl Function {
             claims: Arc::default(),
             retired_counters: RetiredCounters::default(),
             registration_check: OnceLock::new(),
+            observer: ObserverCell::default(),
         }
     }
 
@@ -118,6 +121,11 @@ impl Function {
             service,
             services: self.services,
         })
+    }
+
+    /// Where the observer of its traces is set.
+    pub fn observer(&self) -> &ObserverCell {
+        &self.observer
     }
 
     /// Its attributes.

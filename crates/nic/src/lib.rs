@@ -5,7 +5,7 @@
 //! Reading order: [`wr`] (requests) → [`wc`] (completions) → [`state`] (states of a queue pair) → [`cq`], [`receive`], [`srq`]
 //! (the queues), [`xrc`] (domains of shared receive queues) → [`carrier`] (moves bytes) → [`qp`] (the queue pair), [`ssq`] (shared send queue), [`ud`] (datagrams), [`ulp`]
 //! (queue pairs of other protocols), [`tcp`] (one of them: a plain byte stream) → [`control`] (deferred verbs) → [`function`] (the tables and the verbs on them) →
-//! [`adapter`] → [`profile`] (what the adapter presents itself as); [`error`] lists why a verb fails.
+//! [`adapter`] → [`profile`] (what the adapter presents itself as); [`trace`] (what observers are told); [`error`] lists why a verb fails.
 //! Events go to the `verbena-events` crate; the lock-free queues and the combining lock are those of `verbena-sync`.
 
 #![deny(unsafe_code)]
@@ -31,6 +31,7 @@ pub mod state;
 pub mod tcp;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 pub mod ud;
 pub mod ulp;
 pub mod wc;

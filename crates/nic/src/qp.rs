@@ -71,6 +71,7 @@ use crate::cq::Cq;
 use crate::memory_scope::MemoryScope;
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType, TransitionError};
+use crate::trace::ObserverCell;
 use crate::xrc::XrcDomain;
 use attributes::Authentication;
 use inner::Inner;
@@ -111,6 +112,8 @@ pub struct QpInit {
     pub transfer: Transfer,
     /// Whether its requests may register memory.
     pub registration: Registration,
+    /// What traces are told.
+    pub observer: ObserverCell,
 }
 
 /// Limits of a queue pair.
@@ -195,6 +198,8 @@ pub struct FrameStarts<'a> {
     pub unsent: usize,
     /// Bytes that the carrier has read, behind the last that was parsed.
     pub staged: &'a [u8],
+    /// Bytes of the stream that the carrier has sent, and that it has read.
+    pub moved: (u64, u64),
 }
 
 /// What the code that drives the connection must know after a turn.
@@ -299,6 +304,7 @@ impl Qp {
                     framing: stream.framing(),
                     unsent: inner.transmit.len(),
                     staged: inner.receive.stage().bytes(),
+                    moved: inner.moved(),
                 });
             }
         });

@@ -10,6 +10,7 @@ use verbena_mem::Pd;
 use verbena_sync::locks::Mutex;
 
 use crate::receive::{PostError, Receive, ReceiveQueue};
+use crate::trace::{self, ObserverCell, TraceEvent};
 use crate::wr::ReceiveWr;
 
 /// Why a message that does not wait gets no receive.
@@ -26,6 +27,7 @@ pub(crate) enum TakeError {
 pub struct Srq {
     number: u32,
     pd: Pd,
+    observer: ObserverCell,
     inner: Mutex<Inner>,
 }
 
@@ -76,12 +78,21 @@ impl Srq {
         Srq {
             number,
             pd,
+            observer: ObserverCell::default(),
             inner: Mutex::new(Inner {
                 queue: ReceiveQueue::new(depth, pieces),
                 limit: 0,
                 waiters: WaitQueue::default(),
                 reserved: HashSet::new(),
             }),
+        }
+    }
+
+    /// The same queue with the observer of its function.
+    pub(crate) fn with_observer(self, observer: &ObserverCell) -> Srq {
+        Srq {
+            observer: observer.clone(),
+            ..self
         }
     }
 
@@ -109,9 +120,26 @@ impl Srq {
     pub fn post(&self, wr: &ReceiveWr<'_>) -> Result<Option<u32>, PostError> {
         let mut inner = self.inner.lock();
         inner.queue.post(wr)?;
+        if trace::is_active() {
+            self.trace_post(wr);
+        }
         let woken = inner.waiters.pop();
         inner.reserved.extend(woken);
         Ok(woken)
+    }
+
+    /// Before it can be taken: the caller holds the lock.
+    #[cold]
+    #[inline(never)]
+    fn trace_post(&self, wr: &ReceiveWr<'_>) {
+        let lens = wr.scatter.iter().map(|sge| sge.len);
+        self.observer.record(&TraceEvent::PostReceive {
+            qp: 0,
+            srq: self.number,
+            wc_qpn: 0,
+            id: wr.id,
+            len: lens.fold(0, u32::saturating_add),
+        });
     }
 
     /// Takes a receive for a queue pair; without one it joins the waiters.

@@ -17,6 +17,7 @@ use crate::function::NewQp;
 use crate::qp::{Limits, Qp, QpInit, Receiving, Registration, Transfer};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
+use crate::trace::ObserverCell;
 use crate::wc::{Status, Wc};
 use crate::wr::{Data, Flags, ReceiveWr, RemoteAddr, SendOp, SendWr, Sge};
 use crate::xrc::XrcDomain;
@@ -124,6 +125,7 @@ impl Side {
             limits,
             transfer: setup.transfer,
             registration: setup.registration,
+            observer: ObserverCell::default(),
         });
         Side {
             qp,

@@ -24,6 +24,7 @@ use crate::qp::Limits;
 use crate::receive::ReceiveQueue;
 use crate::srq::Srq;
 use crate::state::QpState;
+use crate::trace::ObserverCell;
 use crate::wr::Sge;
 use post::Queued;
 
@@ -52,6 +53,8 @@ pub struct UdInit {
     pub tpt: Arc<Tpt>,
     /// Its limits.
     pub limits: Limits,
+    /// What traces are told.
+    pub observer: ObserverCell,
 }
 
 /// Counters of a datagram queue pair.
@@ -113,6 +116,8 @@ struct Inner {
     qkey: u32,
     sends: VecDeque<Queued>,
     receives: ReceiveQueue,
+    /// Send requests that were posted.
+    posted: u64,
     /// Of the next packet; receivers do not check it.
     psn: Psn,
     /// Buffer for a packet.
@@ -138,6 +143,7 @@ impl UdQp {
                 qkey: 0,
                 sends: VecDeque::new(),
                 receives,
+                posted: 0,
                 psn: Psn::wrapping(0),
                 packet: Vec::new(),
                 gathered: Vec::new(),

@@ -9,6 +9,8 @@ use verbena_mem::{Bind, Ticket};
 use verbena_wire::rdmap::FlushScope;
 use verbena_wire::{Stag, To};
 
+use crate::wc::WcOp;
+
 /// A piece of local memory: gather from it, or scatter to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sge {
@@ -108,6 +110,23 @@ pub enum SendOp {
 }
 
 impl SendOp {
+    /// The operation in its completion.
+    pub(crate) fn wc_op(&self) -> WcOp {
+        match self {
+            SendOp::Send { .. } => WcOp::Send,
+            SendOp::Write { .. } => WcOp::Write,
+            SendOp::Read { .. } => WcOp::Read,
+            SendOp::FetchAdd { .. } => WcOp::FetchAdd,
+            SendOp::CmpSwap { .. } => WcOp::CompSwap,
+            SendOp::AtomicWrite { .. } => WcOp::AtomicWrite,
+            SendOp::Flush { .. } => WcOp::Flush,
+            SendOp::Bind(_) => WcOp::Bind,
+            SendOp::LocalInvalidate(_) => WcOp::LocalInvalidate,
+            // M11: it becomes a Send when its registration is done.
+            SendOp::Register(_) | SendOp::RegisterSend { .. } => WcOp::Register,
+        }
+    }
+
     /// It waits for the peer's response and takes a slot of the read depth.
     pub fn wants_response(&self) -> bool {
         self.has_sink() || matches!(self, SendOp::AtomicWrite { .. } | SendOp::Flush { .. })

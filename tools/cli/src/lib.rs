@@ -21,5 +21,6 @@ pub mod objects;
 pub mod pcap;
 pub mod plot;
 pub mod top;
+pub mod trace;
 pub mod web;
 pub mod why;

@@ -25,6 +25,7 @@ mod command {
     pub(crate) mod run;
     pub(crate) mod switch;
     pub(crate) mod top;
+    pub(crate) mod trace;
     pub(crate) mod unit;
     pub(crate) mod web;
     pub(crate) mod why;
@@ -106,6 +107,12 @@ enum Command {
     /// preparation, and does not wait for the capture.
     #[command(after_help = command::pcap::EXAMPLE)]
     Pcap(command::pcap::Pcap),
+    /// Record posts, frames, completions and wake-ups of running programs with their times, for Perfetto and chrome://tracing
+    ///
+    /// Flows lead from a post to its completion, and to its arrival in the other process if that is traced, too. The adapter of a program of
+    /// the same user (root: of any) writes the events; the program needs no preparation, and does not wait.
+    #[command(after_help = command::trace::EXAMPLE)]
+    Trace(Box<command::trace::TraceArgs>),
     /// Give counters of running processes to Prometheus, as OpenMetrics text
     ///
     /// Per device with the names of node_exporter's infiniband collector, per process and queue pair with names of their own.
@@ -167,6 +174,7 @@ fn main() -> ExitCode {
         Command::Faults(args) => command::faults::run(&args),
         Command::Top(args) => command::top::run(&args),
         Command::Pcap(args) => command::pcap::run(&args),
+        Command::Trace(args) => command::trace::run(&args),
         Command::Metrics(args) => command::metrics::run(&args),
         Command::Web(args) => command::web::run(&args),
         Command::Host(args) => command::host::run(&args),

@@ -356,7 +356,7 @@ impl Source {
 }
 
 /// Whether a process is another one, or was started by it directly or indirectly.
-fn is_descendant(mut pid: u32, of: u32) -> bool {
+pub(crate) fn is_descendant(mut pid: u32, of: u32) -> bool {
     for _ in 0..MAX_ANCESTORS {
         if pid == of {
             return true;

@@ -119,6 +119,11 @@ impl Framing {
         Framing { position, ..self }
     }
 
+    /// So many bytes have passed.
+    pub(super) fn set_position(&mut self, position: u64) {
+        self.position = position;
+    }
+
     pub(super) fn position(&self) -> u64 {
         self.position
     }

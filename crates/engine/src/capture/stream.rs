@@ -1,5 +1,5 @@
 //! The tap of one connection: its two directions, and what is known of them. A capture that begins later joins each direction at the next frame, which the
-//! queue pair names while no thread moves bytes.
+//! queue pair names while no thread moves bytes. A trace follows the directions by itself, since it may begin and end at other times.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,12 @@ use verbena_wire::mpa::fpdu::Phase;
 use super::framing::{Framing, Moved};
 use super::record::{Kind, StreamInfo};
 use super::tap::Tap;
-use crate::sys::Socket;
+use crate::sys::{self, Socket};
+use crate::trace::record::{FrameKind, HEAD};
+use crate::trace::tracer::Tracer;
+
+/// Frames between two descriptions of the connection in a trace, whose oldest events are overwritten.
+const TRACED_ANEW: u32 = 4096;
 
 /// The tap of a connection.
 #[derive(Debug)]
@@ -21,6 +26,7 @@ pub(crate) struct StreamTap {
     local: OnceLock<SocketAddr>,
     peer: SocketAddr,
     state: Mutex<State>,
+    traced: Mutex<Traced>,
 }
 
 #[derive(Debug)]
@@ -30,6 +36,73 @@ struct State {
     info: StreamInfo,
     sent: Framing,
     received: Framing,
+}
+
+/// The same for a trace.
+#[derive(Debug)]
+struct Traced {
+    /// The number of the trace that the directions belong to; those of another one are not used.
+    trace: u64,
+    connection: u32,
+    /// The queue pair and its number in completions; zeros before the startup is over.
+    qp: (u32, u32),
+    sent: Framing,
+    received: Framing,
+    /// Markers in frames that are sent, and that are received.
+    markers: (bool, bool),
+    /// Frames until the connection is described again.
+    described: u32,
+}
+
+impl Traced {
+    fn unknown(connection: u32) -> Traced {
+        Traced {
+            trace: 0,
+            connection,
+            qp: (0, 0),
+            sent: Framing::unknown(),
+            received: Framing::unknown(),
+            markers: (false, false),
+            described: 0,
+        }
+    }
+
+    /// `n` bytes pass.
+    fn pass(
+        &mut self,
+        (tracer, sent): (&Tracer, bool),
+        ends: (SocketAddr, SocketAddr),
+        n: usize,
+        moved: &impl Moved,
+    ) {
+        if self.trace == 0 || self.trace != tracer.current() {
+            return;
+        }
+        let nanos = sys::now().nanos();
+        if self.qp.0 != 0 && self.described == 0 {
+            self.described = TRACED_ANEW;
+            tracer.put_connection(self.connection, self.qp, ends);
+        }
+        let (connection, (qp, _)) = (self.connection, self.qp);
+        let (direction, markers) = match sent {
+            true => (&mut self.sent, self.markers.0),
+            false => (&mut self.received, self.markers.1),
+        };
+        let described = &mut self.described;
+        direction.pass(n, moved, HEAD, |frame| {
+            *described = described.saturating_sub(1);
+            let kind = match frame.is_startup {
+                true => FrameKind::Startup { connection },
+                false => FrameKind::Fpdu {
+                    qp,
+                    connection,
+                    position: frame.position,
+                    markers,
+                },
+            };
+            tracer.put_frame(nanos, sent, kind, frame.bytes);
+        });
+    }
 }
 
 impl StreamTap {
@@ -43,11 +116,17 @@ impl StreamTap {
             state.info.is_initiator = is_initiator;
             (state.sent, state.received) = (sent, received);
         }
+        {
+            let mut traced = new.traced.lock();
+            traced.trace = tap.tracer().current();
+            (traced.sent, traced.received) = (Framing::from_start(), Framing::from_start());
+        }
         new
     }
 
     /// Of a connection that is not captured yet.
     pub(crate) fn unknown(tap: &Arc<Tap>, peer: SocketAddr) -> StreamTap {
+        let connection = tap.new_connection();
         StreamTap {
             tap: tap.clone(),
             local: OnceLock::new(),
@@ -55,7 +134,7 @@ impl StreamTap {
             state: Mutex::new(State {
                 capture: 0,
                 info: StreamInfo {
-                    connection: tap.new_connection(),
+                    connection,
                     qp: 0,
                     position: 0,
                     is_initiator: false,
@@ -67,11 +146,40 @@ impl StreamTap {
                 sent: Framing::unknown(),
                 received: Framing::unknown(),
             }),
+            traced: Mutex::new(Traced::unknown(connection)),
         }
     }
 
     /// The connection runs on this queue pair; `early` are bytes that it has not been given. A capture that has not seen the beginning joins.
-    pub(crate) fn join(&self, qp: u32, starts: &FrameStarts<'_>, early: &[u8]) {
+    pub(crate) fn join(&self, (qp, wc_qpn): (u32, u32), starts: &FrameStarts<'_>, early: &[u8]) {
+        self.join_capture(qp, starts, early);
+        self.join_trace((qp, wc_qpn), starts, early);
+    }
+
+    fn join_trace(&self, qp: (u32, u32), starts: &FrameStarts<'_>, early: &[u8]) {
+        let current = self.tap.tracer().current();
+        if current == 0 {
+            return;
+        }
+        let framing = starts.framing;
+        let markers = (framing.tx_phase.is_some(), framing.rx_phase.is_some());
+        let mut traced = self.traced.lock();
+        let sees_all = traced.trace == current && !markers.0 && !markers.1;
+        (traced.qp, traced.markers, traced.described) = (qp, markers, 0);
+        let (sent, received) = starts.moved;
+        let received = received + early.len() as u64;
+        if sees_all {
+            traced.sent.set_position(sent);
+            traced.received.set_position(received);
+            return;
+        }
+        traced.trace = current;
+        traced.sent = Framing::behind(starts.unsent, framing.tx_phase).at(sent);
+        let waiting = [starts.staged, early];
+        traced.received = behind_waiting(framing.rx_left, framing.rx_phase, waiting).at(received);
+    }
+
+    fn join_capture(&self, qp: u32, starts: &FrameStarts<'_>, early: &[u8]) {
         let mut state = self.state.lock();
         let framing = starts.framing;
         let is_marked = framing.tx_phase.is_some() || framing.rx_phase.is_some();
@@ -102,6 +210,14 @@ impl StreamTap {
             return;
         };
         let local = *self.local.get_or_init(|| local);
+        let tracer = self.tap.tracer();
+        if tracer.current() != 0 {
+            let (to, ends) = ((&**tracer, sent), (local, self.peer));
+            self.traced.lock().pass(to, ends, n, moved);
+        }
+        if !self.tap.is_attached() {
+            return;
+        }
         let mut state = self.state.lock();
         if state.capture == 0 || state.capture != self.tap.current() {
             return;

@@ -2,6 +2,7 @@
 //! at most as long as that copies a frame; no thread waits for the reader, and none makes a system call for it.
 
 use core::net::SocketAddr;
+use std::sync::Arc;
 
 use verbena_mem::Sources;
 use verbena_ring::Producer;
@@ -12,13 +13,14 @@ use verbena_sync::locks::Mutex;
 use super::Totals;
 use super::record::{HEADER_LEN, Kind, MAX_DATA, Record};
 use crate::sys;
+use crate::trace::tracer::{Rings, Tracer};
 
-/// Captures of all adapters of this process.
+/// Captures and traces of all adapters of this process.
 static ATTACHED: AtomicU32 = AtomicU32::new(0);
 /// What the ring needs for each of its records besides the bytes, at most.
 const RECORD_OVERHEAD: u64 = 16;
 
-/// An adapter of this process is captured.
+/// An adapter of this process is captured or traced.
 #[inline(always)]
 pub(crate) fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed) != 0
@@ -37,6 +39,7 @@ pub(crate) struct Tap {
     /// Connections that were given a number.
     connections: AtomicU32,
     sink: Mutex<Option<Sink>>,
+    tracer: Arc<Tracer>,
 }
 
 #[derive(Debug)]
@@ -85,6 +88,32 @@ impl Tap {
         self.current.store(0, Ordering::Release);
         ATTACHED.fetch_sub(1, Ordering::Release);
         sink.totals
+    }
+
+    /// What records events of this adapter.
+    pub(crate) fn tracer(&self) -> &Arc<Tracer> {
+        &self.tracer
+    }
+
+    /// Traces into these rings; false if another trace is attached.
+    pub(crate) fn attach_trace(&self, rings: &Arc<Rings>, qp: u32) -> bool {
+        let attached = self.tracer.attach(rings, qp);
+        if attached {
+            ATTACHED.fetch_add(1, Ordering::Release);
+        }
+        attached
+    }
+
+    /// Ends the trace.
+    pub(crate) fn detach_trace(&self) {
+        if self.tracer.detach() {
+            ATTACHED.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// This adapter is captured or traced.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.is_attached() || self.tracer.current() != 0
     }
 
     /// This adapter is captured.
@@ -159,6 +188,12 @@ impl Tap {
         number: u16,
         bytes: &[u8],
     ) {
+        if self.tracer.current() != 0 {
+            self.tracer.put_packet(sent, ends.1, bytes);
+        }
+        if !self.is_attached() {
+            return;
+        }
         let kept = bytes.get(..self.snap_len()).unwrap_or(bytes);
         self.put(Kind::Packet { number }, sent, ends, (bytes.len(), kept));
     }

@@ -315,9 +315,9 @@ settings! {
     remote_access: Policy = Policy::Verbs, Keyword(REMOTE_ACCESS);
     /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults are passed to the handler that was installed before.
     catch_faults: bool = true, Switch;
-    /// Let other programs of the same user see the adapter: `verbena why`, `top`, `metrics`, `pcap`, `events` and `devinfo PID`; failures of queue pairs are kept for a day (docs/tools.md).
+    /// Let other programs of the same user see the adapter: `verbena why`, `top`, `metrics`, `pcap`, `trace`, `events` and `devinfo PID`; failures of queue pairs are kept for a day (docs/tools.md).
     monitor: bool = true, Switch;
-    /// How long the first completion queue waits for a capture of the adapter to begin; `verbena pcap -- PROGRAM` sets it (docs/tools.md).
+    /// How long the first completion queue waits for a capture or trace of the adapter to begin; `verbena pcap -- PROGRAM` and `verbena trace -- PROGRAM` set it (docs/tools.md).
     capture_wait: Duration = Duration::ZERO, seconds(0, 60);
     /// Raise an event when the link of the adapter's addresses goes up or down.
     link_events: bool = true, Switch;

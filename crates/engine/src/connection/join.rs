@@ -243,7 +243,7 @@ impl Connection {
         }
         let (tap, qp) = (&self.core.tap, &bound.qp);
         let stream = self.transport.tap(|| StreamTap::unknown(tap, self.peer));
-        qp.with_frame_starts(|starts| stream.join(qp.number(), &starts, early));
+        qp.with_frame_starts(|starts| stream.join((qp.number(), qp.init().wc_qpn), &starts, early));
     }
 
     /// RFC 5044 §4.5: a full frame is one TCP segment, and needs no pad. Linux's siw mishandles a trailer that is split over

@@ -1,5 +1,5 @@
 //! The server side of `verbena events`: other programs of the same user watch the events of a running process. That of `verbena devinfo PID` is in
-//! [`objects`], that of `verbena pcap` in [`crate::capture`].
+//! [`objects`], that of `verbena pcap` in [`crate::capture`], that of `verbena trace` in [`crate::trace`].
 //! Only processes of the same user are served, over a local socket. A slow watcher never delays the adapter: lines are dropped and
 //! counted. A watcher may request the interrupt counters; one that sends anything else is disconnected. Without watchers the cost is an idle listening descriptor for each.
 
@@ -20,6 +20,7 @@ use crate::notify::pipeline::Notification;
 use crate::poll::shard::Shard;
 use crate::security::Security;
 use crate::sys::{self, AbstractClient, AbstractListener};
+use crate::trace;
 use faults::ControlFaults;
 pub use line::{COUNTERS_CLASS, COUNTERS_TOTAL};
 use objects::Describe;
@@ -38,12 +39,13 @@ const CAPTURE_CHECK: Duration = Duration::from_millis(1);
 /// Clients of one server at once.
 pub const MAX_WATCHERS: u32 = 8;
 
-/// Opens the monitor of an adapter on this shard, unless it was `opened` before. Then waits at most so long for a capture to begin.
+/// Opens the monitor of an adapter on this shard, unless it was `opened` before. Then waits at most so long for a capture or trace to begin.
 pub(crate) fn open_once(opened: &AtomicBool, watched: Watched, shard: &Arc<Shard>, wait: Duration) {
     if !opened.swap(true, Ordering::Relaxed) {
         // The adapter works without a monitor; clients then find no socket.
         let _ = objects::open(watched.describe.clone(), shard);
         let (tap, join_all) = (watched.tap.clone(), watched.join_all.clone());
+        let can_trace = trace::open(tap.clone(), join_all.clone(), shard).is_ok();
         let can_capture = capture::open(tap.clone(), join_all, shard).is_ok();
         let _ = faults::open(watched.control_faults.clone(), shard);
         let start = move |shard: &Arc<Shard>, client, permit| {
@@ -51,7 +53,7 @@ pub(crate) fn open_once(opened: &AtomicBool, watched: Watched, shard: &Arc<Shard
         };
         let _ = open(NAME, Box::new(start), shard);
         let deadline = sys::now() + wait;
-        while can_capture && !tap.is_attached() && sys::now() < deadline {
+        while (can_capture || can_trace) && !tap.is_observed() && sys::now() < deadline {
             sys::sleep(CAPTURE_CHECK);
         }
     }

@@ -133,9 +133,14 @@ impl CompletionQueue {
             let (described, captured) = (Arc::downgrade(core), Arc::downgrade(core));
             let controlled = Arc::downgrade(core);
             let join_all = move || {
-                let all = captured.upgrade().map(|core| core.routes.connections());
-                for connection in all.iter().flatten() {
+                let Some(core) = captured.upgrade() else {
+                    return;
+                };
+                for connection in core.routes.connections() {
                     connection.join_capture();
+                }
+                for connection in core.routes.roce_connections() {
+                    connection.join_trace();
                 }
             };
             let watched = Watched {

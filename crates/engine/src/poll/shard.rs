@@ -16,6 +16,8 @@ use crate::error::{EngineFailure, Error};
 use crate::guard::{Supervisor, SupervisorCell, catch_panic, guard, thread_name};
 use crate::poll::busy_poll::BusyPoll;
 use crate::sys::{self, Doorbell, Interest, JoinHandle, Poller, Ready};
+use crate::trace::record::SleepPlace;
+use crate::trace::tracer::asleep;
 
 /// The token of the shard's own eventfd.
 const DOORBELL: u64 = 0;
@@ -301,7 +303,7 @@ impl Shard {
         let is_ready = polling.is_some() && self.poller.spin(ready, limit, BusyPoll::goes_on)?;
         drop(polling);
         if !is_ready {
-            self.poller.wait(ready, timeout)?;
+            asleep(SleepPlace::Shard, || self.poller.wait(ready, timeout))?;
         }
         let is_request = ready.iter().any(|one| one.token != DOORBELL);
         busy.note_wake(sys::now(), !is_ready, is_request);

@@ -15,11 +15,16 @@ use verbena_sync::thread::thread_local;
 use crate::poll::group::{COALESCING_DELAY, Group};
 use crate::poll::queue::{CompletionQueue, Queue};
 use crate::sys::{self, Channel, WaitFd, channel_wait, poller};
+use crate::trace::record::SleepPlace;
+use crate::trace::tracer::asleep;
 
 /// Groups that one thread sleeps with; with more, polling each of them costs too much.
 const MAX_GROUPS: usize = 4;
 /// Sleeps from this length on may be rounded up to whole milliseconds.
 const COARSE: Duration = Duration::from_millis(10);
+
+/// What a thread sleeps on that serves connections.
+const SERVING: SleepPlace = SleepPlace::ChannelAndConnections;
 
 /// A weak reference to a completion queue on whose channel threads sleep.
 #[derive(Debug, Clone)]
@@ -139,7 +144,7 @@ fn sleep_poll<I: IntoIterator<Item = WeakCompletionQueue>>(
     queues: impl FnOnce() -> I,
 ) -> sys::Result<bool> {
     if !channel.is_blocking() || !borrow_groups(|| upgrade_all(queues())) {
-        return channel.take();
+        return asleep(SleepPlace::Channel, || channel.take());
     }
     let rung = match with_groups(|groups| single_poller_fd(groups, channel)) {
         Some(fd) => sleep_with_one_group(channel, fd),
@@ -194,7 +199,7 @@ fn single_poller_fd(groups: &[Arc<Group>], channel: &Channel) -> Option<RawFd> {
 fn sleep_with_one_group(channel: &Channel, fd: RawFd) -> sys::Result<bool> {
     let mut ready = ArrayVec::new();
     loop {
-        poller::sleep(fd, &mut ready)?;
+        asleep(SERVING, || poller::sleep(fd, &mut ready))?;
         let mut rung = false;
         let serve = || with_groups(|groups| rung = groups.iter().any(|g| g.serve_reported(&ready)));
         // The event may have been taken by another thread already.
@@ -216,7 +221,7 @@ fn sleep_for(cq: &Cq, channel: &Channel, fd: RawFd, millis: i32) -> sys::Result<
         .map_or(millis, |_| poller::millis(COALESCING_DELAY));
     let mut end = None;
     loop {
-        let woken = poller::sleep_for(fd, &mut ready, left)?;
+        let woken = asleep(SERVING, || poller::sleep_for(fd, &mut ready, left))?;
         if !woken && !quiet.as_ref().is_some_and(CoalescingWindow::is_over) {
             // A signal, or the timeout.
             return Ok(());
@@ -303,7 +308,7 @@ fn serve() {
 fn sleep_with_groups(channel: &Channel) -> sys::Result<bool> {
     let fds = descriptors();
     loop {
-        let rung = channel.wait_with_fds(&fds)?;
+        let rung = asleep(SERVING, || channel.wait_with_fds(&fds))?;
         if channel.catch_rings(serve) || rung && channel.try_take() {
             return Ok(true);
         }
@@ -329,7 +334,9 @@ fn sleep_with_fds(
     loop {
         let left = timeout.map(|limit| limit.saturating_sub(sys::now().since(start)));
         let moment = quiet.as_ref().map(|_| COALESCING_DELAY);
-        let woken = channel_wait::wait(channel, &fds, others, moment.or(left))?;
+        let place = if serves { SERVING } else { SleepPlace::Channel };
+        let limit = moment.or(left);
+        let woken = asleep(place, || channel_wait::wait(channel, &fds, others, limit))?;
         let caught = match woken {
             Some(woken) => woken.adapter_ready && channel.catch_rings(serve),
             None if quiet.as_ref().is_some_and(CoalescingWindow::is_over) => {

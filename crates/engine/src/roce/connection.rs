@@ -17,6 +17,7 @@ use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
 use verbena_wire::roce::{PORT, Packet};
 
+use crate::capture;
 use crate::connection::Options;
 use crate::core::Core;
 use crate::datagram::burst::Burst;
@@ -149,10 +150,20 @@ impl RoceConnection {
         self.core.routes.add_roce(self.qp.number(), self);
         let numbers = (self.qp.number(), self.qp.init().wc_qpn);
         failure_log::connected(&self.core, numbers, self.peer, "roce");
+        if capture::is_attached() {
+            self.join_trace();
+        }
         self.group.add_udp_port(&self.port);
         let keep_alive = self.keep_alive.as_ref();
         self.set_timer(keep_alive.map(|keep_alive| keep_alive.first_check(sys::now())));
         Ok(())
+    }
+
+    /// Tells a trace that has begun which packets are for the queue pair.
+    pub(crate) fn join_trace(&self) {
+        let numbers = (self.qp.number(), self.qpn.get());
+        let ends = (self.local_addr(), self.peer);
+        self.core.tap.tracer().put_connection(0, numbers, ends);
     }
 
     /// The peer is there, as its connection manager has told: from now on it must not be silent for too long.

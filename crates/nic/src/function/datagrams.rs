@@ -48,6 +48,7 @@ impl Function {
                 srq: uses.srq.clone(),
                 tpt: self.tpt.clone(),
                 limits: new.limits,
+                observer: self.observer.clone(),
             }));
             made = Some(qp.clone());
             Ok(QpRow {

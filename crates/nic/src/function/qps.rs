@@ -227,6 +227,7 @@ impl Function {
                 limits,
                 transfer: new.transfer,
                 registration: new.registration,
+                observer: self.observer.clone(),
             }));
             made = Some(qp.clone());
             Ok(QpRow {

@@ -88,7 +88,7 @@ impl Function {
     ) -> Result<Arc<Cq>, Error> {
         let make = |number| {
             Ok(CqRow {
-                cq: Arc::new(Cq::with_options(number, entries, options)?),
+                cq: Arc::new(Cq::with_observer(number, entries, options, &self.observer)?),
                 users: Arc::default(),
             })
         };
@@ -139,7 +139,7 @@ impl Function {
         let used = self.use_pd(pd)?;
         let make = |number| {
             Ok(SrqRow {
-                srq: Arc::new(Srq::new(number, pd, receives, pieces)),
+                srq: Arc::new(Srq::new(number, pd, receives, pieces).with_observer(&self.observer)),
                 users: Arc::default(),
                 xrc: None,
                 _pd: used,
@@ -161,7 +161,7 @@ impl Function {
         let (cq, cq_use) = self.use_cq(cq)?;
         let make = |number| {
             Ok(SrqRow {
-                srq: Arc::new(Srq::new(number, pd, receives, pieces)),
+                srq: Arc::new(Srq::new(number, pd, receives, pieces).with_observer(&self.observer)),
                 users: Arc::default(),
                 xrc: Some(XrcUses {
                     domain: domain.clone(),

@@ -15,6 +15,7 @@ use super::link_state::{LinkAct, LinkEvent, LinkState};
 use super::send_queue::CompletionPoint;
 use super::wqe::Wqe;
 use crate::state::{Personality, QpEvent, QpState, QpType};
+use crate::trace::{self, TraceEvent};
 use crate::wc::{Status, Wc, WcOp, status_of};
 use crate::wr::Flags;
 
@@ -110,11 +111,29 @@ impl Inner {
         let point = self.completion_point(init);
         while let Some((wqe, status)) = self.sends.pop_ended(point) {
             self.heads.ended(1);
+            if trace::is_active() {
+                self.trace_ended(init, &wqe, status);
+            }
             if !push_completion(init, &wqe, status, out) {
                 return false;
             }
         }
         true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_ended(&self, init: &QpInit, wqe: &Wqe, status: Status) {
+        init.observer.record(&TraceEvent::Ended {
+            qp: init.number,
+            // It was counted as ended.
+            number: self.heads.posted_number(0).wrapping_sub(1),
+            id: wqe.id,
+            op: wqe.wc_op(),
+            status,
+            len: wqe.len,
+            entry: has_entry(wqe, status),
+        });
     }
 
     /// Marks the requests that had succeeded before the stream ended, up to the first that had not: requests end in order.
@@ -405,6 +424,9 @@ impl Inner {
         }
         while let Some((wqe, status)) = self.sends.pop_flushed() {
             self.heads.ended(1);
+            if trace::is_active() {
+                self.trace_ended(init, &wqe, status);
+            }
             push_completion(init, &wqe, status, out);
         }
         self.flush_receives(init, out);
@@ -439,6 +461,12 @@ impl Inner {
         self.receive.leave_srq_waiters(init, out);
         self.receive.return_claimed(init, out);
     }
+}
+
+/// Whether a request that ended so has a completion.
+fn has_entry(wqe: &Wqe, status: Status) -> bool {
+    let wants = |flag| wqe.flags.contains(flag);
+    status != Status::Success || wants(Flags::NOTIFY) || wants(Flags::SIGNALED)
 }
 
 /// Pushes the completion of a request, if it has one; false if the queue has no room for it.

@@ -23,6 +23,7 @@ use super::wire::Wire;
 use super::wqe::{Progress, Wqe};
 use super::{ConnectionAction, TurnStatus};
 use crate::state::QpState;
+use crate::trace::{self, TraceEvent};
 use crate::wc::Status;
 
 /// Counters of a queue pair.
@@ -73,6 +74,9 @@ pub(super) struct Inner {
     /// Faults for tests. Not moved: a queue pair that has some is not.
     #[serde(skip)]
     pub(super) injected: Option<Box<Injected>>,
+    /// Bytes that had been framed and read before the stream began, for traces. Not moved: the counters begin at zero.
+    #[serde(skip)]
+    pub(super) stream_began: (u64, u64),
 }
 
 impl Inner {
@@ -92,6 +96,7 @@ impl Inner {
             cause: FirstCause::default(),
             counters: Counters::default(),
             injected: None,
+            stream_began: (0, 0),
         }
     }
 
@@ -127,14 +132,49 @@ impl Inner {
         self.take_posted(init, out);
         let result = work(self, init, out);
         self.settle(init, out);
-        self.heads.publish_state(self.state);
+        self.publish_state(init);
         while self.heads.publish_receives_idle(self.receives_idle()) {
             self.take_posted(init, out);
             self.settle(init, out);
-            self.heads.publish_state(self.state);
+            self.publish_state(init);
         }
         debug_assert!(self.invariants(), "a part is inconsistent after a turn");
         result
+    }
+
+    #[inline]
+    fn publish_state(&self, init: &QpInit) {
+        if let Some(from) = self.heads.publish_state(self.state)
+            && trace::is_active()
+        {
+            let (qp, wc_qpn, to) = (init.number, init.wc_qpn, self.state);
+            init.observer.record(&TraceEvent::State {
+                qp,
+                wc_qpn,
+                from,
+                to,
+            });
+        }
+    }
+
+    /// Bytes of the stream that the carrier has sent, and that it has read.
+    pub(super) fn moved(&self) -> (u64, u64) {
+        let (framed, read) = self.stream_began;
+        (
+            self.transmit.accepted().saturating_sub(framed),
+            self.counters.bytes_in.saturating_sub(read),
+        )
+    }
+
+    /// The request at this position was framed in full, up to here.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn trace_segmented(&self, init: &QpInit, at: usize) {
+        init.observer.record(&TraceEvent::Segmented {
+            qp: init.number,
+            number: self.heads.posted_number(at),
+            end: self.transmit.framed().saturating_sub(self.stream_began.0),
+        });
     }
 
     /// The cursors of every part fit its contents.

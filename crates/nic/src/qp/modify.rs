@@ -124,6 +124,7 @@ impl Inner {
         self.authentication = Authentication::Done;
         self.transmit.begin_stream();
         self.receive.begin_stream();
+        self.stream_began = (self.transmit.framed(), self.counters.bytes_in);
         self.wire = Wire::Stream(stream);
         let Some(stream) = self.wire.stream_mut() else {
             return false;

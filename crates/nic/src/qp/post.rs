@@ -10,6 +10,7 @@ use super::wqe::{Progress, Wqe};
 use super::{Qp, QpInit};
 use crate::receive::{self, Receive};
 use crate::state::{QpState, QpType};
+use crate::trace::{self, TraceEvent};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, SendOp, SendWr};
 
@@ -120,14 +121,32 @@ impl Qp {
         }
         let len = check_data(&self.init, wr)?;
         let depth = self.init.limits.sends;
-        if self
+        let at = self.init.observer.start();
+        let posted = self
             .tails
-            .post_send(Wqe::with_progress(wr, len, progress), depth)
-        {
-            Ok(())
-        } else {
-            Err(self.no_room())
+            .post_send(Wqe::with_progress(wr, len, progress), depth);
+        let Some(number) = posted else {
+            return Err(self.no_room());
+        };
+        if at != 0 {
+            self.trace_send(at, number, wr, len);
         }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_send(&self, at: u64, number: u64, wr: &SendWr<'_>, len: u32) {
+        let event = TraceEvent::PostSend {
+            qp: self.init.number,
+            wc_qpn: self.init.wc_qpn,
+            number,
+            id: wr.id,
+            op: wr.op.wc_op(),
+            len,
+            signaled: wr.flags.contains(Flags::SIGNALED),
+        };
+        self.init.observer.record_at(at, &event);
     }
 
     /// The same for an XRC initiator: the request is for the peer's shared receive queue with this number.
@@ -155,11 +174,14 @@ impl Qp {
             ..Wqe::with_progress(wr, len, progress)
         };
         let depth = self.init.xrc_sends;
-        if self.tails.post_send(wqe, depth) {
-            Ok(())
-        } else {
-            Err(PostError::Full(depth))
+        let at = self.init.observer.start();
+        let Some(number) = self.tails.post_send(wqe, depth) else {
+            return Err(PostError::Full(depth));
+        };
+        if at != 0 {
+            self.trace_send(at, number, wr, len);
         }
+        Ok(())
     }
 
     /// V6: a channel of a shared send queue has no send queue of its own.
@@ -194,6 +216,9 @@ impl Qp {
         let receive = Receive::new(wr, self.init.limits.max_sge)?;
         let receive = Receive { fault, ..receive };
         let depth = self.init.limits.receives;
+        if trace::is_active() {
+            self.trace_receive(wr, receive.capacity());
+        }
         if self.tails.post_receive(receive, depth) {
             Ok(self.tails.must_notify_receive())
         } else if self.init.qp_type.is_xrc() {
@@ -201,6 +226,19 @@ impl Qp {
         } else {
             Err(PostError::Full(depth))
         }
+    }
+
+    /// Before it is posted: another thread may complete it at once.
+    #[cold]
+    #[inline(never)]
+    fn trace_receive(&self, wr: &ReceiveWr<'_>, len: u32) {
+        self.init.observer.record(&TraceEvent::PostReceive {
+            qp: self.init.number,
+            srq: 0,
+            wc_qpn: self.init.wc_qpn,
+            id: wr.id,
+            len,
+        });
     }
 
     /// The shared receive queue has reserved a receive for this queue pair.

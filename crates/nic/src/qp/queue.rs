@@ -53,16 +53,17 @@ impl<T> Tail<T> {
         Tail(Mutex::new(TailEnd { ring, posted: 0 }))
     }
 
-    /// Pushes a request unless `depth` of them wait already; `gone` is the number that have left.
-    fn post(&self, request: T, depth: usize, gone: &AtomicU64) -> bool {
+    /// Pushes a request unless `depth` of them wait already; `gone` is the number that have left. Returns its number, from 0 on.
+    fn post(&self, request: T, depth: usize, gone: &AtomicU64) -> Option<u64> {
         let mut end = self.0.lock();
         let waiting = end.posted - gone.load(Ordering::Acquire);
         let fits = waiting < depth as u64;
-        if fits {
+        fits.then(|| {
+            let number = end.posted;
             end.posted += 1;
             end.ring.push(request);
-        }
-        fits
+            number
+        })
     }
 
     fn waiting(&self, gone: &AtomicU64) -> usize {
@@ -80,7 +81,7 @@ pub(super) struct Tails {
 }
 
 impl Tails {
-    pub(super) fn post_send(&self, wqe: Wqe, depth: usize) -> bool {
+    pub(super) fn post_send(&self, wqe: Wqe, depth: usize) -> Option<u64> {
         self.sends.post(wqe, depth, &self.status.ended)
     }
 
@@ -90,7 +91,9 @@ impl Tails {
     }
 
     pub(super) fn post_receive(&self, receive: Receive, depth: usize) -> bool {
-        self.receives.post(receive, depth, &self.status.taken)
+        self.receives
+            .post(receive, depth, &self.status.taken)
+            .is_some()
     }
 
     /// Adds the requests of a connection that moved here; sends reach the other end another way.
@@ -183,10 +186,18 @@ impl Heads {
         self.has_receive()
     }
 
-    pub(super) fn publish_state(&self, state: QpState) {
-        if self.status.state() != state {
+    /// Publishes the state; returns the one before if it is another.
+    pub(super) fn publish_state(&self, state: QpState) -> Option<QpState> {
+        let before = self.status.state();
+        (before != state).then(|| {
             self.status.set_state(state);
-        }
+            before
+        })
+    }
+
+    /// The number of the send request at this position of those that have not ended, as it was posted.
+    pub(super) fn posted_number(&self, at: usize) -> u64 {
+        self.status.ended.load(Ordering::Relaxed) + at as u64
     }
 }
 

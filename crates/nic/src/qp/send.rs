@@ -25,6 +25,7 @@ use super::wait::waits_for_memory;
 use super::wqe::{Payload, Progress, Wqe};
 use crate::carrier::{Carrier, IoOutcome};
 use crate::state::{QpEvent, QpState};
+use crate::trace;
 use crate::wc::Status;
 use crate::wr::{Flags, SendOp};
 
@@ -378,6 +379,9 @@ impl Inner {
             end: self.transmit.framed(),
         };
         self.sends.advance();
+        if trace::is_active() {
+            self.trace_segmented(init, self.sends.begun() - 1);
+        }
         true
     }
 
@@ -517,6 +521,9 @@ impl Inner {
                 if outgoing.is_done() {
                     let (end, peer) = (self.transmit.framed(), self.wire.peer_features());
                     self.sends.part_sent(end, peer);
+                    if trace::is_active() && !self.sends.has_unsent_part() {
+                        self.trace_segmented(init, at);
+                    }
                 } else {
                     self.sends.put_current(outgoing);
                 }

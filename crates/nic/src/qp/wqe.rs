@@ -91,19 +91,7 @@ impl Wqe {
     }
 
     pub(crate) fn wc_op(&self) -> WcOp {
-        match self.op {
-            SendOp::Send { .. } => WcOp::Send,
-            SendOp::Write { .. } => WcOp::Write,
-            SendOp::Read { .. } => WcOp::Read,
-            SendOp::FetchAdd { .. } => WcOp::FetchAdd,
-            SendOp::CmpSwap { .. } => WcOp::CompSwap,
-            SendOp::AtomicWrite { .. } => WcOp::AtomicWrite,
-            SendOp::Flush { .. } => WcOp::Flush,
-            SendOp::Bind(_) => WcOp::Bind,
-            SendOp::LocalInvalidate(_) => WcOp::LocalInvalidate,
-            // M11: it becomes a Send when its registration is done.
-            SendOp::Register(_) | SendOp::RegisterSend { .. } => WcOp::Register,
-        }
+        self.op.wc_op()
     }
 
     /// Messages it takes. A Write of zero bytes with immediate data is the immediate data alone.

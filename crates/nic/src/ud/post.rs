@@ -10,7 +10,8 @@ use verbena_wire::number::Qpn;
 
 use super::{MAX_DATAGRAM, MULTICAST, UdInit, UdQp};
 use crate::qp::PostError;
-use crate::wc::Status;
+use crate::trace::{self, TraceEvent};
+use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, ReceiveWr, Sge};
 
 /// Lists and inline data up to this size are stored in the queue itself.
@@ -71,6 +72,8 @@ pub(super) struct Queued {
     pub(super) payload: Payload,
     pub(super) len: u32,
     pub(super) to: Destination,
+    /// Requests that were posted before it.
+    pub(super) number: u64,
 }
 
 /// Its data.
@@ -84,7 +87,8 @@ impl UdQp {
     /// Queues a request; call [`transmit`](UdQp::transmit) after one or several.
     pub fn queue_send(&self, wr: &UdSendWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
         let len = check(&self.init, wr)?;
-        let queued = Queued {
+        let at = self.init.observer.start();
+        let mut queued = Queued {
             id: wr.id,
             immediate: wr.immediate,
             flags: wr.flags,
@@ -94,12 +98,18 @@ impl UdQp {
             },
             len,
             to: wr.to.canonical(),
+            number: 0,
         };
         let mut inner = self.inner.lock();
         if !inner.state.takes_sends() || inner.retired {
             return Err(PostError::State(inner.state));
         }
+        queued.number = inner.posted;
         if inner.state.flushes_sends() {
+            inner.posted += 1;
+            if at != 0 {
+                self.trace_send(at, &queued);
+            }
             inner.complete_send(&self.init, &queued, Status::WrFlushErr, out);
             return Ok(());
         }
@@ -107,8 +117,27 @@ impl UdQp {
         if inner.sends.len() >= depth {
             return Err(PostError::Full(depth));
         }
+        inner.posted += 1;
+        if at != 0 {
+            self.trace_send(at, &queued);
+        }
         inner.sends.push_back(queued);
         Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_send(&self, at: u64, queued: &Queued) {
+        let event = TraceEvent::PostSend {
+            qp: self.init.number,
+            wc_qpn: self.init.qpn.get(),
+            number: queued.number,
+            id: queued.id,
+            op: WcOp::Send,
+            len: queued.len,
+            signaled: queued.flags.contains(Flags::SIGNALED),
+        };
+        self.init.observer.record_at(at, &event);
     }
 
     /// Adds a receive: 40 bytes for the datagram's IP header, and then room for the longest message expected.
@@ -121,6 +150,16 @@ impl UdQp {
             return Err(PostError::State(inner.state));
         }
         inner.receives.post(wr)?;
+        if trace::is_active() {
+            let lens = wr.scatter.iter().map(|sge| sge.len);
+            self.init.observer.record(&TraceEvent::PostReceive {
+                qp: self.init.number,
+                srq: 0,
+                wc_qpn: self.init.qpn.get(),
+                id: wr.id,
+                len: lens.fold(0, u32::saturating_add),
+            });
+        }
         if inner.state.flushes() {
             inner.flush_receives(&self.init, out);
         }

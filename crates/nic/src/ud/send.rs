@@ -10,6 +10,7 @@ use super::datagram::PKEY;
 use super::post::{Destination, Payload, Queued};
 use super::{Inner, UdInit, UdQp, mem_access};
 use crate::state::{QpEvent, QpState};
+use crate::trace::{self, TraceEvent};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::Flags;
 
@@ -95,6 +96,14 @@ impl Inner {
                 SendOutcome::Sent => {
                     self.counters.sent += 1;
                     self.counters.bytes_out += payload as u64;
+                    if trace::is_active() {
+                        init.observer.record(&TraceEvent::LastPacket {
+                            qp: init.number,
+                            number: queued.number,
+                            dest_qpn: queued.to.number.get(),
+                            psn: self.psn.get(),
+                        });
+                    }
                 }
                 SendOutcome::Lost => self.counters.lost += 1,
             }
@@ -170,6 +179,17 @@ impl Inner {
     ) {
         let notify = queued.flags.contains(Flags::NOTIFY);
         let silent = status == Status::Success && !queued.flags.contains(Flags::SIGNALED);
+        if trace::is_active() {
+            init.observer.record(&TraceEvent::Ended {
+                qp: init.number,
+                number: queued.number,
+                id: queued.id,
+                op: WcOp::Send,
+                status,
+                len: queued.len,
+                entry: notify || !silent,
+            });
+        }
         if silent && !notify {
             return;
         }

@@ -67,7 +67,7 @@ pub(crate) struct Pcap {
     program: Vec<OsString>,
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
         Some((at, 'M')) => (&text[..at], 1 << 20),
@@ -187,7 +187,7 @@ fn start(
 }
 
 /// The exit code of a program, as a shell gives it.
-fn code_of(status: std::process::ExitStatus) -> u8 {
+pub(super) fn code_of(status: std::process::ExitStatus) -> u8 {
     let by_signal = || status.signal().map(|signal| 128 + signal);
     let code = status.code().or_else(by_signal);
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

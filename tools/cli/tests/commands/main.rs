@@ -13,6 +13,7 @@ mod plots;
 mod run;
 mod running;
 mod top;
+mod trace;
 mod transfers;
 mod web;
 mod why;

@@ -18,6 +18,7 @@ use super::super::wqe::{Payload, Progress, Wqe};
 use super::wire::RoceWire;
 use super::{PacketSender, Step, sends};
 use crate::state::QpEvent;
+use crate::trace::{self, TraceEvent};
 use crate::wc::Status;
 use crate::wr::{Flags, SendOp};
 
@@ -83,7 +84,12 @@ impl Inner {
         };
         let len = request.packet.len_with(request.len as usize);
         match sender.put(len, |packet| write_packet(init, wqe, &request, packet)) {
-            Some(Ok(())) => self.counters.bytes_out += u64::from(request.len),
+            Some(Ok(())) => {
+                self.counters.bytes_out += u64::from(request.len);
+                if trace::is_active() {
+                    self.trace_packet(init, at, &request);
+                }
+            }
             Some(Err(refusal)) => {
                 self.cause.record(FailureKind::LocalMemory, || {
                     format!("our own memory: {refusal}")
@@ -96,6 +102,25 @@ impl Inner {
             }
         }
         Step::Done
+    }
+}
+
+impl Inner {
+    #[cold]
+    #[inline(never)]
+    fn trace_packet(&self, init: &QpInit, at: usize, request: &OutRequest) {
+        let carries = |wqe: &Wqe| !wqe.op.wants_response();
+        let wqe = self.sends.get(at);
+        let ends = request.offset.saturating_add(request.len);
+        if wqe.is_some_and(|wqe| carries(wqe) && ends < wqe.len) {
+            return;
+        }
+        init.observer.record(&TraceEvent::LastPacket {
+            qp: init.number,
+            number: self.heads.posted_number(at),
+            dest_qpn: request.packet.dest_qpn.get(),
+            psn: request.packet.psn.get(),
+        });
     }
 }
 
