@@ -3,7 +3,7 @@
 //! other processes test nothing; calls that create and destroy objects test one flag.
 //!
 //! Reading order: `kind` → `stack` → `memory` (snapshots of buffers) → `report` → `tables`, `posts`, `completions`, `ending` (what is known, and what it shows) →
-//! `verbs` (the functions in the tables).
+//! `verbs` (the functions in the tables), `watch` (memory that the program gives back).
 
 mod completions;
 mod ending;
@@ -14,6 +14,7 @@ mod report;
 mod stack;
 mod tables;
 pub(crate) mod verbs;
+mod watch;
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -25,6 +26,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::function;
 use report::Reporter;
 use tables::Tables;
+use watch::Watched;
 
 pub(crate) use completions::CompletionInfo;
 pub(crate) use posts::{Answer, Direction, SendInfo};
@@ -39,6 +41,7 @@ pub(crate) struct Checker {
     process: libc::pid_t,
     tables: Mutex<Tables>,
     reporter: Mutex<Reporter>,
+    watched: Watched,
 }
 
 /// The setting names a folder. Written once, before the first object exists.
@@ -71,6 +74,7 @@ fn start_in(folder: &Path) {
         process,
         tables: Mutex::default(),
         reporter: Mutex::new(Reporter::new(folder, process)),
+        watched: Watched::default(),
     }));
     if CHECKER
         .compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire)
@@ -81,6 +85,7 @@ fn start_in(folder: &Path) {
     } else {
         // SAFETY: `fresh` was published and is never freed.
         unsafe { &*fresh }.reporter.lock().begin();
+        watch::start();
     }
 }
 

@@ -132,7 +132,8 @@ unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ib
     // SAFETY: the caller guarantees that the channel in `c` is null or was created by this library.
     let made = unsafe { allocate(object, c, own, parts) };
     if let Some(checker) = check::checker() {
-        checker.cq_sized(made as usize, entries);
+        let overruns = !options.ignore_overrun;
+        checker.cq_sized(made as usize, if overruns { entries } else { usize::MAX });
     }
     Ok(made)
 }

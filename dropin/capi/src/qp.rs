@@ -578,6 +578,10 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         if let Some(checker) = check::checker() {
             // SAFETY: `qp` is valid, since `of` succeeded.
             unsafe { look_at_failure(qp) };
+            let (sends, receives) = own.transport.pending();
+            if !own.transport.state().flushes() {
+                checker.pair_ends(qp as usize, sends, receives);
+            }
             let missing = checker.closing(qp as usize, "ibv_destroy_qp");
             own.event_source.forgive(missing);
         }

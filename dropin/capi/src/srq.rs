@@ -165,7 +165,11 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             _ => None,
         };
         // SAFETY: the caller guarantees that `attr.pd` is null or was created by this library.
-        unsafe { create(attr.pd, &mut attr.attr, attr.srq_context, xrc) }
+        let made = unsafe { create(attr.pd, &mut attr.attr, attr.srq_context, xrc)? };
+        if let Some(checker) = check::checker().filter(|_| xrc.is_some()) {
+            checker.shared_completes(made as usize, attr.cq as usize);
+        }
+        Ok(made)
     }))
 }
 

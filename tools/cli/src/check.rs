@@ -209,7 +209,11 @@ impl Findings {
         let suppressed = self.all.iter().filter(|f| f.suppressed.is_some()).count();
         let mut text = format!(
             "verbena check: {errors} errors, {hints} hints{}, {suppressed} suppressed, in {} processes that used verbs\n",
-            if hints > 0 && !hints_shown { " (--hints shows them)" } else { "" },
+            if hints > 0 && !hints_shown {
+                " (--hints shows them)"
+            } else {
+                ""
+            },
             self.processes.len()
         );
         let mut kinds: Vec<&str> = self.errors().map(|finding| finding.kind.as_str()).collect();
@@ -232,7 +236,12 @@ impl Findings {
                 "  process {pid} ({program}) was not checked for what it left: it still runs, became another program, or ended by a signal or _exit"
             );
         }
-        let lost = self.lost + self.processes.iter().map(|process| process.dropped).sum::<u64>();
+        let lost = self.lost
+            + self
+                .processes
+                .iter()
+                .map(|process| process.dropped)
+                .sum::<u64>();
         if lost > 0 {
             let _ = writeln!(text, "  {lost} further reports are not shown");
         }

@@ -53,7 +53,12 @@ impl Checker {
             queue.empty = EmptyPolls::default();
         }
         let is_receive = wc.opcode & IBV_WC_RECV != 0;
-        let qp = tables.find_pair(&wc, is_receive)?;
+        let Some(qp) = tables.find_pair(&wc, is_receive) else {
+            if is_receive {
+                tables.end_shared(&wc);
+            }
+            return None;
+        };
         let ended = match is_receive {
             true => tables.end_receive(qp, &wc),
             false => tables.end_sends(qp, &wc).map(Ended::Sends),
@@ -239,9 +244,29 @@ impl Tables {
             true => info.recv_cq == wc.cq,
             false => info.send_cq == wc.cq,
         };
-        let mut all = self.pairs.iter();
-        let found = all.find(|(_, pair)| pair.info.number == wc.pair && completes_here(&pair.info));
-        found.map(|(qp, _)| *qp)
+        let mut all = self.numbers.get(&wc.pair)?.iter();
+        let is_it = |qp: &&usize| {
+            self.pairs
+                .get(qp)
+                .is_some_and(|pair| completes_here(&pair.info))
+        };
+        all.find(is_it).copied()
+    }
+
+    /// A receive of a shared queue of an XRC domain, whose target has no completion queue.
+    fn end_shared(&mut self, wc: &CompletionInfo) {
+        let here = self.shared_cqs.iter().filter(|(_, cq)| **cq == wc.cq);
+        let queues: SmallVec<[usize; 1]> = here.map(|(srq, _)| *srq).collect();
+        for srq in queues {
+            let Some(list) = self.shared.get_mut(&srq) else {
+                continue;
+            };
+            let at = list.iter().position(|receive| receive.id == wc.id);
+            if let Some(receive) = at.and_then(|at| list.remove(at)) {
+                self.ended(None, &receive.sinks);
+                return;
+            }
+        }
     }
 
     /// The request and the unsignaled ones before it.
@@ -278,7 +303,6 @@ impl Tables {
             (IBV_WC_WR_FLUSH_ERR, _) => Some(0),
             _ => None,
         };
-        let _: &SmallVec<[Buffer; 1]> = &receive.buffers;
         Some(Ended::Receive(
             receive,
             filled.filter(|_| known).map(Filled),

@@ -28,7 +28,11 @@ impl Checker {
             stacks.extend(ended.clone().map(|stack| ("deregistered", stack)));
             stacks
         };
-        if info.stays_mapped && info.access & IBV_ACCESS_ON_DEMAND == 0 && !is_mapped(span) {
+        if !region.ended
+            && info.stays_mapped
+            && info.access & IBV_ACCESS_ON_DEMAND == 0
+            && !is_mapped(span)
+        {
             let what = format!(
                 "memory was unmapped while it was registered: {} bytes at {:#x}",
                 info.len, info.start
@@ -92,6 +96,40 @@ impl Checker {
             stacks,
         });
         count
+    }
+
+    /// A queue pair that has not failed is destroyed, and its completions are removed from their queues: those of requests that the adapter has ended, of
+    /// which `sends` and `receives` are not.
+    #[cold]
+    pub(crate) fn pair_ends(&self, qp: usize, sends: usize, receives: usize) {
+        let tables = self.tables();
+        let Some(pair) = tables.pairs.get(&qp) else {
+            return;
+        };
+        let ended = pair.sends.len().saturating_sub(sends);
+        let ended = pair.sends.iter().take(ended).filter(|send| send.signaled);
+        let received = pair
+            .receives
+            .iter()
+            .take(pair.receives.len().saturating_sub(receives));
+        let count = ended.clone().count() + received.clone().count();
+        let posted = ended
+            .map(|send| &send.stack)
+            .chain(received.map(|receive| &receive.stack));
+        let Some(posted) = posted.last().cloned() else {
+            return;
+        };
+        drop(tables);
+        let what =
+            format!("a queue pair was destroyed with {count} completions that had not been polled");
+        self.report(Report {
+            kind: Kind::CompletionUnpolled,
+            what,
+            stacks: vec![
+                ("destroyed", Stack::capture()),
+                ("the last request was posted", posted),
+            ],
+        });
     }
 
     /// A completion queue ends with so many completions of success that the program has not polled.

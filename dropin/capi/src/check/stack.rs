@@ -33,6 +33,12 @@ impl Stack {
         Stack(frames.collect())
     }
 
+    /// Whether this library made the call, below a preloaded function.
+    pub(super) fn is_called_by_library(&self) -> bool {
+        let own = own_range();
+        self.0.iter().take(3).any(|at| own.contains(at))
+    }
+
     /// The files of its frames.
     pub(super) fn frames(&self) -> Vec<Frame> {
         let maps = Mapping::all();

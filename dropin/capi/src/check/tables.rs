@@ -26,8 +26,12 @@ pub(super) struct Tables {
     /// Dead keys, the oldest first.
     dead_order: VecDeque<u32>,
     pub(super) pairs: HashMap<usize, Pair>,
+    /// Queue pairs by the number in their completions.
+    pub(super) numbers: HashMap<u32, SmallVec<[usize; 1]>>,
     pub(super) queues: HashMap<usize, Queue>,
     pub(super) shared: HashMap<usize, VecDeque<Receive>>,
+    /// Where the receives of a queue of an XRC domain complete.
+    pub(super) shared_cqs: HashMap<usize, usize>,
     pub(super) sinks: Sinks,
     /// Events that the program was given and has not acknowledged, by the object that they are about.
     pub(super) events: HashMap<usize, Delivered>,
@@ -59,6 +63,8 @@ pub(super) struct Region {
     pub(super) info: RegionInfo,
     /// A receive, Read or atomic wrote into it, or may have.
     pub(super) written: bool,
+    /// Its memory is gone, which was reported.
+    pub(super) ended: bool,
     pub(super) stack: Stack,
 }
 
@@ -226,6 +232,27 @@ impl Tables {
     }
 }
 
+impl Tables {
+    /// A queue pair is destroyed. Completions of receives that it took from a shared queue are removed with it, so that which of these are outstanding
+    /// is not known any more: their memory may be used again.
+    fn drop_pair(&mut self, qp: usize) {
+        let Some(pair) = self.pairs.remove(&qp) else {
+            return;
+        };
+        let number = pair.info.number;
+        if let Some(same) = self.numbers.get_mut(&number) {
+            same.retain(|other| *other != qp);
+            if same.is_empty() {
+                self.numbers.remove(&number);
+            }
+        }
+        let receives = self.shared.get_mut(&pair.info.srq).into_iter().flatten();
+        for key in receives.flat_map(|receive| core::mem::take(&mut receive.sinks)) {
+            self.sinks.remove(key);
+        }
+    }
+}
+
 /// The name of a C struct as programs know it.
 fn short(name: &'static str) -> &'static str {
     name.rsplit("::").next().unwrap_or(name)
@@ -279,7 +306,8 @@ impl Checker {
         tables.queues.remove(&at);
         tables.events.remove(&at);
         tables.drop_requests(at);
-        tables.pairs.remove(&at);
+        tables.drop_pair(at);
+        tables.shared_cqs.remove(&at);
         for receive in tables.shared.remove(&at).into_iter().flatten() {
             for key in receive.sinks {
                 tables.sinks.remove(key);
@@ -293,6 +321,12 @@ impl Checker {
         self.tables().queues.entry(cq).or_default().entries = entries;
     }
 
+    /// Receives of this shared queue complete there.
+    #[cold]
+    pub(crate) fn shared_completes(&self, srq: usize, cq: usize) {
+        self.tables().shared_cqs.insert(srq, cq);
+    }
+
     #[cold]
     pub(crate) fn pair_created(&self, qp: usize, info: PairInfo) {
         let pair = Pair {
@@ -303,7 +337,9 @@ impl Checker {
             flushed: false,
             invalidated: HashMap::new(),
         };
-        self.tables().pairs.insert(qp, pair);
+        let mut tables = self.tables();
+        tables.numbers.entry(info.number).or_default().push(qp);
+        tables.pairs.insert(qp, pair);
     }
 
     /// The queue pair is in RESET: its requests are gone.
@@ -323,9 +359,14 @@ impl Checker {
         let region = Region {
             info,
             written: false,
+            ended: false,
             stack,
         };
         tables.regions.insert(info.key, region);
+        drop(tables);
+        if info.stays_mapped && info.access & IBV_ACCESS_ON_DEMAND == 0 {
+            self.watched.add(info.start, info.len, info.key);
+        }
     }
 
     /// The rights of a region were changed.
@@ -357,6 +398,7 @@ impl Checker {
         };
         tables.kill_key(key, dead);
         drop(tables);
+        self.watched.remove(region.info.start, key);
         self.region_ends(&region, Some(ended));
     }
 

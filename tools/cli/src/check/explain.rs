@@ -177,14 +177,31 @@ An adapter keeps the pages of registered memory: it would go on to read and writ
 program does not have any more, while new memory at the address is not registered. Here the requests
 fail.
 
-Noticed when the memory is deregistered, when a request with it is posted or completes, and at the
-end of the process, so the report does not have the stack of munmap; memory that was mapped anew at
-the address is not noticed. Memory that was given back by free and is still mapped is not noticed
-either. On-demand regions may be unmapped.
+Noticed within munmap, mremap and mmap with MAP_FIXED, if the program calls the C library's;
+otherwise when the memory is deregistered, when a request with it is posted or completes, and at the
+end of the process. On-demand regions may be unmapped. shmdt and brk are noticed late only.
 
 Do: deregister first, then unmap.
 
 Example: memory_unmapped.c
+",
+    ),
+    (
+        "memory-freed",
+        "\
+Memory was given back by free or realloc while it was registered.
+
+The allocator gives it to another part of the program, into which requests and peers then write; or
+it unmaps it.
+
+Noticed within free and realloc of the C library or of a library that replaces them, not in programs
+that are linked statically with another allocator, nor by delete of a C++ library that does not call
+free. Caches of registrations (UCX, libfabric, MPI) leave freed memory registered on purpose, and
+end the registration when it is unmapped: suppress the kind for these programs.
+
+Do: deregister first, then free.
+
+Example: memory_freed.c
 ",
     ),
     (

@@ -68,14 +68,23 @@ impl Folder {
     /// Forgets the changes until now; [`read`](Folder::read) follows.
     pub fn clear_changes(&self) {
         let mut events = [core::mem::MaybeUninit::uninit(); 4096];
-        while rustix::io::read(&self.changes, &mut events[..]).is_ok_and(|(some, _)| !some.is_empty()) {}
+        while rustix::io::read(&self.changes, &mut events[..])
+            .is_ok_and(|(some, _)| !some.is_empty())
+        {}
     }
 
     /// Reads what is new; the indices of new findings.
-    pub fn read(&mut self, findings: &mut Findings, rules: &mut Suppressions) -> io::Result<Vec<usize>> {
+    pub fn read(
+        &mut self,
+        findings: &mut Findings,
+        rules: &mut Suppressions,
+    ) -> io::Result<Vec<usize>> {
         let mut new = Vec::new();
         let entries = std::fs::read_dir(&self.path)?.take(2 * MAX_PROCESSES);
-        let mut files: Vec<PathBuf> = entries.map_while(Result::ok).map(|entry| entry.path()).collect();
+        let mut files: Vec<PathBuf> = entries
+            .map_while(Result::ok)
+            .map(|entry| entry.path())
+            .collect();
         files.sort_unstable();
         for path in files {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
@@ -114,7 +123,10 @@ fn whole_lines(path: &Path, from: u64) -> io::Result<(Vec<u8>, u64)> {
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
     file.take(STEP).read_to_end(&mut bytes)?;
-    let end = bytes.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
+    let end = bytes
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map(|at| at + 1);
     match end {
         Some(end) => bytes.truncate(end),
         // A line without an end that is too long is not kept.

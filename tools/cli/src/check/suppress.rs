@@ -57,7 +57,10 @@ impl Suppressions {
                 ));
             }
             let known = |frame: &&String| {
-                *frame == "..." || ["fun:", "obj:", "src:"].iter().any(|kind| frame.starts_with(kind))
+                *frame == "..."
+                    || ["fun:", "obj:", "src:"]
+                        .iter()
+                        .any(|kind| frame.starts_with(kind))
             };
             if let Some(wrong) = rule.frames.iter().find(|frame| !known(frame)) {
                 return Err(format!(
@@ -81,9 +84,14 @@ impl Suppressions {
 impl Rule {
     fn suppresses(&self, finding: &Finding) -> bool {
         let is = |pattern: &Option<String>, text: &str| {
-            pattern.as_ref().is_none_or(|pattern| matches(pattern.as_bytes(), text.as_bytes()))
+            pattern
+                .as_ref()
+                .is_none_or(|pattern| matches(pattern.as_bytes(), text.as_bytes()))
         };
-        let places = finding.stacks.first().map_or(&[][..], |stack| &stack.places);
+        let places = finding
+            .stacks
+            .first()
+            .map_or(&[][..], |stack| &stack.places);
         is(&self.kind, &finding.kind)
             && is(&self.program, &finding.program)
             && matches_frames(&self.frames, places)
@@ -143,11 +151,17 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
 pub fn rule_for(finding: &Finding) -> String {
     const FRAMES: usize = 4;
     let quoted = |text: &str| toml_string(text);
-    let places = finding.stacks.first().map_or(&[][..], |stack| &stack.places);
-    let frames = places.iter().take(FRAMES).map(|place| match &place.function {
-        Some(function) => quoted(&format!("fun:{function}")),
-        None => quoted(&format!("obj:{}", place.object)),
-    });
+    let places = finding
+        .stacks
+        .first()
+        .map_or(&[][..], |stack| &stack.places);
+    let frames = places
+        .iter()
+        .take(FRAMES)
+        .map(|place| match &place.function {
+            Some(function) => quoted(&format!("fun:{function}")),
+            None => quoted(&format!("obj:{}", place.object)),
+        });
     let frames = frames.collect::<Vec<_>>().join(", ");
     format!(
         "[[suppress]]\nkind = {}\nprogram = {}\nframes = [{frames}]\n",
@@ -178,7 +192,11 @@ mod tests {
             ("a*b*c", "aXbXbXc", true),
             ("a*b*c", "aXbX", false),
         ] {
-            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+            assert_eq!(
+                matches(pattern.as_bytes(), text.as_bytes()),
+                expected,
+                "{pattern} {text}"
+            );
         }
     }
 
@@ -190,7 +208,10 @@ mod tests {
     #[test]
     fn wrong_rules_are_explained() {
         for (text, complaint) in [
-            ("[[suppress]]\n", "rule 1 has neither kind nor program nor frames"),
+            (
+                "[[suppress]]\n",
+                "rule 1 has neither kind nor program nor frames",
+            ),
             ("[[suppress]]\nframes = [\"main\"]\n", "`main` is no frame"),
             ("[[suppress]]\nkinds = \"x\"\n", "unknown field `kinds`"),
         ] {

@@ -15,6 +15,8 @@ use crate::events::printable;
 
 /// Files whose symbols are kept at most.
 const MOST_FILES: usize = 256;
+/// Functions of the C library from which programs and threads begin.
+const BELOW: [&str; 4] = ["__libc_start_main", "start_thread", "clone", "__clone"];
 /// Inlined functions of one address at most.
 const MOST_INLINED: usize = 16;
 
@@ -75,8 +77,17 @@ impl Symbols {
         for frame in frames {
             all.extend(self.places_of(frame));
             let last: Option<&Place> = all.last();
-            if last.and_then(|place| place.function.as_deref()) == Some("main") {
-                break;
+            match last.and_then(|place| place.function.as_deref()) {
+                Some("main") => break,
+                // What is below a program without symbols, or a thread.
+                Some(name) if BELOW.iter().any(|below| name.starts_with(below)) => {
+                    let object = all.pop().map(|place| place.object).unwrap_or_default();
+                    while all.last().is_some_and(|place| place.object == object) {
+                        all.pop();
+                    }
+                    break;
+                }
+                _ => {}
             }
         }
         all
@@ -161,7 +172,10 @@ fn first_address(path: &Path) -> Option<u64> {
     let mut options = std::fs::File::options();
     let options = options.read(true);
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits();
-    let file = options.custom_flags(i32::try_from(nonblocking).ok()?).open(path).ok()?;
+    let file = options
+        .custom_flags(i32::try_from(nonblocking).ok()?)
+        .open(path)
+        .ok()?;
     let mut bytes = Vec::new();
     file.take(64 << 10).read_to_end(&mut bytes).ok()?;
     let number = |at: usize, len: usize| -> Option<u64> {

@@ -19,7 +19,13 @@ fn text_of_a_process_cannot_control_the_terminal() {
 fn wrong_and_endless_lines_are_counted() {
     let mut findings = Findings::default();
     let mut rules = Suppressions::default();
-    for line in [&b"{"[..], b"null", b"\xff\xfe", &[b'['; 10_000], &vec![b' '; record::LONGEST + 1]] {
+    for line in [
+        &b"{"[..],
+        b"null",
+        b"\xff\xfe",
+        &[b'['; 10_000],
+        &vec![b' '; record::LONGEST + 1],
+    ] {
         assert_eq!(findings.add(1, line, &mut rules), None);
     }
     assert_eq!(findings.lost, 5);
@@ -40,7 +46,11 @@ fn counts_belong_to_the_latest_program_of_a_process() {
     for line in lines {
         findings.add(1, line, &mut rules);
     }
-    let counts: Vec<_> = findings.all.iter().map(|f| (f.program.as_str(), f.count)).collect();
+    let counts: Vec<_> = findings
+        .all
+        .iter()
+        .map(|f| (f.program.as_str(), f.count))
+        .collect();
     assert_eq!(counts, [("a", 1), ("b", 12)]);
 }
 
@@ -81,12 +91,18 @@ fn rules_name_kind_program_and_frames() {
         ("frames = [\"fun:start\"]", false),
         ("frames = [\"...\", \"fun:st*\", \"fun:main\"]", true),
         ("frames = [\"obj:*/server\"]", true),
-        ("frames = [\"fun:post\", \"fun:start\", \"fun:main\", \"fun:more\"]", false),
+        (
+            "frames = [\"fun:post\", \"fun:start\", \"fun:main\", \"fun:more\"]",
+            false,
+        ),
     ] {
         let rules = rules(&format!("[[suppress]]\n{text}\n"));
         assert_eq!(rules.find(&deep).is_some(), expected, "{text}");
     }
     // A generated rule suppresses what it was generated from.
     assert_eq!(rules(&suppress::rule_for(&deep)).find(&deep), Some(0));
-    assert_eq!(rules(&suppress::rule_for(&deep)).find(&finding(&["other"])), None);
+    assert_eq!(
+        rules(&suppress::rule_for(&deep)).find(&finding(&["other"])),
+        None
+    );
 }

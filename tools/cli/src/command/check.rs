@@ -62,7 +62,11 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     launch: LaunchArgs,
     /// The program and its arguments
-    #[arg(last = true, required_unless_present = "explain", value_name = "PROGRAM")]
+    #[arg(
+        last = true,
+        required_unless_present = "explain",
+        value_name = "PROGRAM"
+    )]
     program: Vec<OsString>,
 }
 
@@ -97,12 +101,18 @@ fn wrong(problem: &str) -> u8 {
 
 fn explain(name: &str) -> u8 {
     let text = if name.is_empty() {
-        let line = |(name, text): &(&str, &str)| format!("{name:24} {}\n", text.lines().next().unwrap_or(""));
+        let line = |(name, text): &(&str, &str)| {
+            format!("{name:24} {}\n", text.lines().next().unwrap_or(""))
+        };
         KINDS.iter().map(line).collect()
     } else {
         match explanation(name) {
             Some(text) => format!("{name}\n\n{text}"),
-            None => return wrong(&format!("there is no kind of report `{name}`; `verbena check --explain` lists them")),
+            None => {
+                return wrong(&format!(
+                    "there is no kind of report `{name}`; `verbena check --explain` lists them"
+                ));
+            }
         }
     };
     match io::stdout().write_all(text.as_bytes()) {
@@ -130,13 +140,17 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
+/// Tells the libraries of memory that the program gives back.
+const UNMAP: &str = "libverbena-unmap.so";
+
 /// The process that signals to this one are passed to; 0 if there is none.
 static CHILD: AtomicU32 = AtomicU32::new(0);
 
 /// A signal came. From the terminal the program has got it, too.
 fn pass_on() {
     let stdin = io::stdin();
-    let in_foreground = rustix::termios::tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp());
+    let in_foreground =
+        rustix::termios::tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp());
     let child = i32::try_from(CHILD.load(Ordering::Relaxed)).ok();
     if !in_foreground && let Some(child) = child.and_then(Pid::from_raw) {
         let _ = kill_process(child, Signal::TERM);
@@ -144,7 +158,7 @@ fn pass_on() {
 }
 
 fn checked(args: &CheckArgs, mut rules: Suppressions, output: &mut dyn Write) -> io::Result<u8> {
-    let variables = match args.launch.variables() {
+    let variables = match args.launch.variables_with(UNMAP) {
         Ok(variables) => variables,
         Err(error) => return Ok(wrong(&error.to_string())),
     };
@@ -154,7 +168,10 @@ fn checked(args: &CheckArgs, mut rules: Suppressions, output: &mut dyn Write) ->
     let mut folder = Folder::create()?;
     ctrlc::set_handler(pass_on).map_err(io::Error::other)?;
     let mut command = Command::new(program);
-    command.args(arguments).envs(variables).env("VERBENA_CHECK", folder.path());
+    command
+        .args(arguments)
+        .envs(variables)
+        .env("VERBENA_CHECK", folder.path());
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(start_failure(program, &error)),
@@ -168,7 +185,9 @@ fn checked(args: &CheckArgs, mut rules: Suppressions, output: &mut dyn Write) ->
     ended?;
     printer.new(&mut folder, &mut findings, &mut rules)?;
     printer.end(&findings)?;
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
     let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     let failed = args.error_exitcode != 0 && findings.errors().next().is_some();
     Ok(if failed { args.error_exitcode } else { code })
@@ -211,7 +230,12 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     /// What is new since the last time.
-    fn new(&mut self, folder: &mut Folder, findings: &mut Findings, rules: &mut Suppressions) -> io::Result<()> {
+    fn new(
+        &mut self,
+        folder: &mut Folder,
+        findings: &mut Findings,
+        rules: &mut Suppressions,
+    ) -> io::Result<()> {
         for at in folder.read(findings, rules)? {
             let finding = &findings.all[at];
             if finding.suppressed.is_some() || (finding.hint && !self.args.hints) {
