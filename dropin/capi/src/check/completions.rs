@@ -109,19 +109,14 @@ impl Checker {
             let posted = vec![("posted", send.stack.clone())];
             match before.first_change(*span, 0) {
                 Ok(None) => {}
-                Ok(Some((at, exact))) => {
-                    let near = if exact {
-                        "byte"
-                    } else {
-                        "one of the 256 bytes from"
-                    };
+                Ok(Some(change)) => {
                     let when = if send.signaled {
                         ""
                     } else {
                         "; it is unsignaled, so that it ends when a later request is polled"
                     };
                     let what = format!(
-                        "the buffer of a {operation} ({} bytes at {:#x}) was changed before its completion was polled: first {near} {at}{when}",
+                        "the buffer of a {operation} ({} bytes at {:#x}) was changed before its completion was polled: first {change}{when}",
                         span.len, span.start
                     );
                     self.report(Report {
@@ -144,15 +139,10 @@ impl Checker {
             let posted = vec![("posted", receive.stack.clone())];
             match before.first_change(*span, first) {
                 Ok(None) => {}
-                Ok(Some((at, exact))) => {
-                    let near = if exact {
-                        "byte"
-                    } else {
-                        "one of the 256 bytes from"
-                    };
+                Ok(Some(change)) => {
                     let what = format!(
                         "the buffer of a receive ({} bytes at {:#x}) was changed behind the {from} bytes of its message before its completion was polled: \
-                         first {near} {at}",
+                         first {change}",
                         span.len, span.start
                     );
                     self.report(Report {

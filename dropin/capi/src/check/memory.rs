@@ -1,9 +1,11 @@
 //! Reads memory of the program that it may unmap at any moment: by the kernel, which answers with an error instead of a signal. Snapshots of buffers
 //! are copies while these take less than [`MOST_COPIED`], and hashes of blocks beyond that.
 
+use core::fmt;
 use core::hash::Hasher;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::hash::DefaultHasher;
+
+use rustc_hash::FxHasher;
 
 /// Bytes of copies at most.
 const MOST_COPIED: usize = 256 << 20;
@@ -67,7 +69,7 @@ impl Drop for Copied {
 }
 
 fn hash(block: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = FxHasher::default();
     hasher.write(block);
     hasher.finish()
 }
@@ -95,34 +97,60 @@ impl Snapshot {
         })
     }
 
-    /// The first byte from `from` on that is different now, and whether the position is exact or that of a block.
-    pub(super) fn first_change(
-        &self,
-        span: Span,
-        from: usize,
-    ) -> Result<Option<(usize, bool)>, Unmapped> {
+    /// The first byte from `from` on that is different now.
+    pub(super) fn first_change(&self, span: Span, from: usize) -> Result<Option<Change>, Unmapped> {
         let mut found = None;
-        steps(span, |at, bytes| {
+        // Whole blocks, so that hashes are comparable.
+        let begin = (from - from % BLOCK).min(span.len);
+        let rest = Span {
+            start: span.start + begin,
+            len: span.len - begin,
+        };
+        steps(rest, |at, bytes| {
+            let at = begin + at;
             found = match self {
                 Snapshot::None => None,
                 Snapshot::Copy(Copied(before)) => {
-                    let pairs = bytes.iter().zip(&before[at..]);
-                    let mut changed = (at..).zip(pairs).filter(|(_, (now, then))| now != then);
-                    changed
-                        .find(|(at, _)| *at >= from)
-                        .map(|(at, _)| (at, true))
+                    let skipped = from.saturating_sub(at).min(bytes.len());
+                    let (now, then) = (&bytes[skipped..], &before[at + skipped..at + bytes.len()]);
+                    let position = || now.iter().zip(then).position(|(now, then)| now != then);
+                    let changed = if now == then { None } else { position() };
+                    changed.map(|n| Change {
+                        at: at + skipped + n,
+                        values: Some((then[n], now[n])),
+                    })
                 }
                 Snapshot::Hashes(before) => {
-                    let blocks = bytes.chunks(BLOCK).enumerate();
-                    let mut starts = blocks.map(|(n, block)| (at + n * BLOCK, block));
-                    let differs = |at: usize, block| before.get(at / BLOCK) != Some(&hash(block));
-                    let changed = starts.find(|(at, block)| *at >= from && differs(*at, block));
-                    changed.map(|(at, _)| (at, false))
+                    let blocks = (at..).step_by(BLOCK).zip(bytes.chunks(BLOCK));
+                    let mut later = blocks.filter(|(at, _)| *at >= from);
+                    let changed =
+                        later.find(|(at, block)| before.get(at / BLOCK) != Some(&hash(block)));
+                    changed.map(|(at, _)| Change { at, values: None })
                 }
             };
             found.is_none()
         })?;
         Ok(found)
+    }
+}
+
+/// A byte that is not what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Change {
+    /// The position, or that of its block.
+    pub(super) at: usize,
+    /// The byte before and now; none if only the block is known.
+    pub(super) values: Option<(u8, u8)>,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.values {
+            Some((before, now)) => {
+                write!(f, "byte {} was {before:#04x} and is {now:#04x}", self.at)
+            }
+            None => write!(f, "one of the {BLOCK} bytes from {}", self.at),
+        }
     }
 }
 
@@ -185,13 +213,15 @@ mod tests {
             assert_eq!(before.first_change(at, 0).unwrap(), None);
             bytes[90] = 8;
             bytes[len - 1] = 8;
-            let (first, exact) = before.first_change(span(&bytes), 0).unwrap().unwrap();
-            assert!(if exact { first == 90 } else { first == 0 });
-            let (last, _) = before
-                .first_change(span(&bytes), 91.max(len - 300))
-                .unwrap()
-                .unwrap();
-            assert!(last <= len - 1 && last + BLOCK >= len, "{last}");
+            let first = before.first_change(span(&bytes), 0).unwrap().unwrap();
+            let exact = Change {
+                at: 90,
+                values: Some((7, 8)),
+            };
+            assert!(first == exact || (first.at == 0 && first.values.is_none()));
+            let from = 91.max(len - 300);
+            let last = before.first_change(span(&bytes), from).unwrap().unwrap();
+            assert!(last.at < len && last.at + BLOCK >= len, "{last}");
         }
     }
 

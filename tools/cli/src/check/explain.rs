@@ -196,8 +196,8 @@ it unmaps it.
 
 Noticed within free and realloc of the C library or of a library that replaces them, not in programs
 that are linked statically with another allocator, nor by delete of a C++ library that does not call
-free. Caches of registrations (UCX, libfabric, MPI) leave freed memory registered on purpose, and
-end the registration when it is unmapped: suppress the kind for these programs.
+free. Caches of registrations (UCX, libfabric, MPI) leave freed memory registered on purpose:
+suppress the kind for these programs.
 
 Do: deregister first, then free.
 

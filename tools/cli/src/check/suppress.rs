@@ -1,5 +1,5 @@
-//! Rules about reports that are not to be shown and do not count: TOML with a table `suppress` for each. A rule has at least one of `kind`, `program` and
-//! `frames`; frames are compared with the first stack of a report from the innermost on.
+//! Rules about reports that are not to be shown and do not count: TOML with a table `suppress` for each. A rule has at least one of `kind`, `program`,
+//! `frames` and `other`; frames are compared with the first stack of a report, or with any of the others, from the innermost on.
 
 use serde::Deserialize;
 
@@ -21,6 +21,9 @@ struct Rule {
     program: Option<String>,
     #[serde(default)]
     frames: Vec<String>,
+    /// Frames of some other stack.
+    #[serde(default)]
+    other: Vec<String>,
     /// Why, for the reader.
     #[serde(default, rename = "reason")]
     _reason: String,
@@ -51,7 +54,11 @@ impl Suppressions {
         let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
         for (at, rule) in file.suppress.iter().enumerate() {
             let number = at + 1;
-            if rule.kind.is_none() && rule.program.is_none() && rule.frames.is_empty() {
+            if rule.kind.is_none()
+                && rule.program.is_none()
+                && rule.frames.is_empty()
+                && rule.other.is_empty()
+            {
                 return Err(format!(
                     "rule {number} has neither kind nor program nor frames, and would suppress everything"
                 ));
@@ -62,7 +69,12 @@ impl Suppressions {
                         .iter()
                         .any(|kind| frame.starts_with(kind))
             };
-            if let Some(wrong) = rule.frames.iter().find(|frame| !known(frame)) {
+            if let Some(wrong) = rule
+                .frames
+                .iter()
+                .chain(&rule.other)
+                .find(|frame| !known(frame))
+            {
                 return Err(format!(
                     "rule {number}: `{wrong}` is no frame: expected fun:FUNCTION, obj:LIBRARY, src:FILE or ..."
                 ));
@@ -92,9 +104,14 @@ impl Rule {
             .stacks
             .first()
             .map_or(&[][..], |stack| &stack.places);
+        let others = finding.stacks.get(1..).unwrap_or(&[]);
         is(&self.kind, &finding.kind)
             && is(&self.program, &finding.program)
             && matches_frames(&self.frames, places)
+            && (self.other.is_empty()
+                || others
+                    .iter()
+                    .any(|other| matches_frames(&self.other, &other.places)))
     }
 }
 

@@ -178,7 +178,9 @@ fn report_names_byte_and_line() {
         "{what}"
     );
     assert!(
-        what.ends_with("was changed before its completion was polled: first byte 0"),
+        what.ends_with(
+            "was changed before its completion was polled: first byte 0 was 0x66 and is 0x6f"
+        ),
         "{what}"
     );
     let source = include_str!("check/send_buffer_changed.c");
