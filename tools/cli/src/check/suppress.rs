@@ -1,5 +1,5 @@
 //! Rules about reports that are not to be shown and do not count: TOML with a table `suppress` for each. A rule has at least one of `kind`, `program`,
-//! `frames` and `other`; frames are compared with the first stack of a report, or with any of the others, from the innermost on.
+//! `frames` and `any`; frames are compared with the first stack of a report, or with any of its stacks, from the innermost on.
 
 use serde::Deserialize;
 
@@ -21,9 +21,9 @@ struct Rule {
     program: Option<String>,
     #[serde(default)]
     frames: Vec<String>,
-    /// Frames of some other stack.
+    /// Frames of any stack.
     #[serde(default)]
-    other: Vec<String>,
+    any: Vec<String>,
     /// Why, for the reader.
     #[serde(default, rename = "reason")]
     _reason: String,
@@ -57,7 +57,7 @@ impl Suppressions {
             if rule.kind.is_none()
                 && rule.program.is_none()
                 && rule.frames.is_empty()
-                && rule.other.is_empty()
+                && rule.any.is_empty()
             {
                 return Err(format!(
                     "rule {number} has neither kind nor program nor frames, and would suppress everything"
@@ -72,7 +72,7 @@ impl Suppressions {
             if let Some(wrong) = rule
                 .frames
                 .iter()
-                .chain(&rule.other)
+                .chain(&rule.any)
                 .find(|frame| !known(frame))
             {
                 return Err(format!(
@@ -104,14 +104,14 @@ impl Rule {
             .stacks
             .first()
             .map_or(&[][..], |stack| &stack.places);
-        let others = finding.stacks.get(1..).unwrap_or(&[]);
         is(&self.kind, &finding.kind)
             && is(&self.program, &finding.program)
             && matches_frames(&self.frames, places)
-            && (self.other.is_empty()
-                || others
+            && (self.any.is_empty()
+                || finding
+                    .stacks
                     .iter()
-                    .any(|other| matches_frames(&self.other, &other.places)))
+                    .any(|stack| matches_frames(&self.any, &stack.places)))
     }
 }
 
