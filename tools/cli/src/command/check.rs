@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -146,13 +146,26 @@ const UNMAP: &str = "libverbena-unmap.so";
 /// The process that signals to this one are passed to; 0 if there is none.
 static CHILD: AtomicU32 = AtomicU32::new(0);
 
+/// A signal came before there was one.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
 /// A signal came. From the terminal the program has got it, too.
 fn pass_on() {
-    let stdin = io::stdin();
-    let in_foreground =
-        rustix::termios::tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp());
-    let child = i32::try_from(CHILD.load(Ordering::Relaxed)).ok();
-    if !in_foreground && let Some(child) = child.and_then(Pid::from_raw) {
+    let is_ours = |group: rustix::io::Result<Pid>| {
+        group.is_ok_and(|group| group == rustix::process::getpgrp())
+    };
+    let in_foreground = is_ours(rustix::termios::tcgetpgrp(io::stdin()))
+        || is_ours(rustix::termios::tcgetpgrp(io::stdout()))
+        || is_ours(rustix::termios::tcgetpgrp(io::stderr()));
+    if !in_foreground {
+        STOPPED.store(true, Ordering::SeqCst);
+        stop_child();
+    }
+}
+
+fn stop_child() {
+    let child = i32::try_from(CHILD.load(Ordering::SeqCst)).ok();
+    if let Some(child) = child.and_then(Pid::from_raw) {
         let _ = kill_process(child, Signal::TERM);
     }
 }
@@ -176,12 +189,16 @@ fn checked(args: &CheckArgs, mut rules: Suppressions, output: &mut dyn Write) ->
         Ok(child) => child,
         Err(error) => return Ok(start_failure(program, &error)),
     };
-    CHILD.store(child.id(), Ordering::Relaxed);
+    CHILD.store(child.id(), Ordering::SeqCst);
+    if STOPPED.load(Ordering::SeqCst) {
+        stop_child();
+    }
     let mut findings = Findings::default();
     let mut printer = Printer { args, output };
     let ended = watch(&child, &mut folder, &mut findings, &mut rules, &mut printer);
+    // Its number is not another process's before it is waited for.
+    CHILD.store(0, Ordering::SeqCst);
     let status = child.wait()?;
-    CHILD.store(0, Ordering::Relaxed);
     ended?;
     printer.new(&mut folder, &mut findings, &mut rules)?;
     printer.end(&findings)?;

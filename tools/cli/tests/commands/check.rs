@@ -1,12 +1,14 @@
 //! `verbena check` on the examples of docs/check.md, each of which does one thing wrong or right, and on programs of rdma-core and perftest.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
+use verbena_testing::wait_for;
 
 use super::dropin::libraries;
-use super::running::{Runtime, free_port, has_program, text};
+use super::running::{Program, Runtime, free_port, has_program, text};
 
 /// The kinds of reports that each example is for.
 const EXAMPLES: [(&str, &str); 18] = [
@@ -281,6 +283,49 @@ fn children_are_checked_and_closed_descriptors_do_not_matter() {
     let none = check(&runtime, &[], &["sh", "-c", "exit 7"]);
     assert_eq!(none.code(), Some(7));
     assert_eq!(none.summary["processes"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn killed_and_hung_programs_are_told() {
+    let Some(libs) = libraries() else { return };
+    let runtime = Runtime::new();
+    let Some(program) = compile(&libs, &runtime.0, "send_buffer_changed", false) else {
+        return;
+    };
+    // Stopped in a shell that then kills itself: what was reported until then is there.
+    let script = format!("{}; kill -KILL $$", program.display());
+    let run = check(&runtime, &["--error-exitcode", "0"], &["sh", "-c", &script]);
+    assert_eq!(run.kinds(), ["send-buffer-changed"]);
+    assert_eq!(run.code(), Some(128 + 9), "{:?}", run.output);
+    // A program that does not end is ended by a signal to the command.
+    let mut command = runtime.command(&["check", "--", "sleep", "1000"]);
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let hung = Program(child.expect("the command starts"));
+    let children = format!("/proc/{0}/task/{0}/children", hung.pid());
+    let has_child = || std::fs::read_to_string(&children).is_ok_and(|text| !text.is_empty());
+    wait_for("the program", || has_child().then_some(()));
+    hung.signal(Signal::TERM);
+    let mut hung = hung;
+    assert_eq!(hung.0.wait().expect("it ends").code(), Some(128 + 15));
+}
+
+#[test]
+fn hostile_files_in_the_folder_are_harmless() {
+    if libraries().is_none() {
+        return;
+    }
+    let runtime = Runtime::new();
+    let script = "cd \"$VERBENA_CHECK\" && printf 'x\\033[31m\\n' > 1.jsonl && mkfifo 2.jsonl && ln -s /etc/passwd 3.jsonl \
+        && mkdir 4.jsonl && head -c 1000000 /dev/zero > 5.jsonl && printf 'y\\n' > name.jsonl";
+    let run = check(&runtime, &[], &["sh", "-c", script]);
+    assert_eq!(run.code(), Some(0), "{:?}", run.output);
+    assert_eq!(run.reports, Vec::<Value>::new());
+    let lost = run.summary["lost"].as_u64().unwrap();
+    assert!((1..=4).contains(&lost), "{lost}");
 }
 
 /// Runs a server and a client of the system under the check, and returns what was found in both.
