@@ -19,11 +19,11 @@ mod watch;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use core::time::Duration;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::function;
 use report::Reporter;
 use tables::Tables;
 use watch::Watched;
@@ -48,10 +48,13 @@ pub(crate) struct Checker {
 static ON: AtomicBool = AtomicBool::new(false);
 static CHECKER: AtomicPtr<Checker> = AtomicPtr::new(ptr::null_mut());
 
-/// Reads the setting, before the first object of a process is created.
-pub(crate) fn start() {
-    let folder = function::config().and_then(|config| config.check.as_deref());
+/// The folder of the setting, which a forked child shares.
+static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Begins, before the first object of a process is created, if the setting names this folder.
+pub(crate) fn start(folder: Option<&Path>) {
     if let Some(folder) = folder {
+        let folder = FOLDER.get_or_init(|| folder.to_owned());
         ON.store(true, Ordering::Relaxed);
         start_in(folder);
     }
@@ -107,8 +110,8 @@ fn of_process() -> Option<&'static Checker> {
         return known;
     }
     // The first call in a forked child.
-    start();
-    // SAFETY: as above.
+    start(FOLDER.get().map(PathBuf::as_path));
+    // SAFETY: null if there is no folder, or the box that `start_in` has leaked for this process.
     unsafe { CHECKER.load(Ordering::Acquire).as_ref() }
 }
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use crate::abi::*;
 use crate::async_event::Events;
 use crate::errno::{Errno, pointer};
-use crate::function::open_function;
+use crate::function::{config, open_function};
 use crate::{check, context, cq, device, dm, mr, mw, pd, port, qp, query, srq, xrcd};
 
 pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
-    check::start();
+    check::start(config().and_then(|config| config.check.as_deref()));
     let function = open_function(device::number(device).ok_or(Errno::NODEV)?)?;
     let events = Arc::new(Events::new()?);
     function.register_context(&events)?;

@@ -110,7 +110,7 @@ pub unsafe extern "C" fn free(at: *mut c_void) {
     }
     // Memory that is freed while the function is searched stays allocated.
     if let Some(next) = next!(free: unsafe extern "C" fn(*mut c_void)) {
-        // SAFETY: the caller guarantees what the C library requires.
+        // SAFETY: `at` is null or memory of the allocator, which the program does not use after its call of `free`.
         unsafe { next(at) };
     }
 }
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn realloc(at: *mut c_void, len: usize) -> *mut c_void {
     let Some(next) = next!(realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void) else {
         return ptr::null_mut();
     };
-    // SAFETY: the caller guarantees what the C library requires.
+    // SAFETY: `at` is null or memory of the allocator, as the program's call of `realloc` requires.
     let result = unsafe { next(at, len) };
     if told != 0 && result != at && (!result.is_null() || len == 0) {
         tell(DONE, told, 0);
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     let Some(next) = next!(munmap: unsafe extern "C" fn(*mut c_void, usize) -> c_int) else {
         return -1;
     };
-    // SAFETY: the caller guarantees what the C library requires.
+    // SAFETY: the range is one that the program does not use after its call of `munmap`.
     let result = unsafe { next(at, len) };
     if told != 0 && result == 0 {
         tell(DONE, told, 0);
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn mremap(
     let Some(next) = next!(mremap: Mremap) else {
         return libc::MAP_FAILED;
     };
-    // SAFETY: the caller guarantees what the C library requires.
+    // SAFETY: ranges and flags are those of the program's call of `mremap`, which answers for what it replaces.
     let result = unsafe { next(at, old, new, flags, to) };
     let moved = result != at && result != libc::MAP_FAILED;
     if moved && told != 0 {
@@ -210,7 +210,7 @@ macro_rules! define_mmap {
             let Some(next) = next!($name: Mmap) else {
                 return libc::MAP_FAILED;
             };
-            // SAFETY: the caller guarantees what the C library requires.
+            // SAFETY: arguments are those of the program's call, which answers for a mapping that this one replaces.
             let result = unsafe { next(at, len, rights, flags, fd, offset) };
             if told != 0 && result != libc::MAP_FAILED {
                 tell(DONE, told, 0);

@@ -1,4 +1,5 @@
-//! Checks when something ends: regions, queues whose events or completions the program has not taken, and the process.
+//! Checks when something ends: regions, queues whose events or completions the program has not taken, and the process. What waits for the program without an
+//! end, as destroying an object with events that are not acknowledged, is reported and not waited for.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -228,7 +229,7 @@ impl Checker {
             unsafe { qp::look_at_failure(at as *const ibv_qp) };
         }
         for at in queues {
-            // SAFETY: as for queue pairs.
+            // SAFETY: the queue was created by this library and is still in the table of objects, so it is not destroyed; no thread destroys it now.
             let count = unsafe { cq::drain(at as *const ibv_cq) };
             self.unpolled(at, count, true);
         }

@@ -68,7 +68,7 @@ unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: the caller guarantees that `qp` is null or a queue pair of this library.
     let Some((checker, posting)) = checker().zip(unsafe { qp::posting(qp) }) else {
-        // SAFETY: the caller guarantees what it requires.
+        // SAFETY: the queue pair, the list and `bad` are those of the program's call of `ibv_post_send`, which guarantees them.
         return unsafe { qp::post_send(qp, wr, bad) };
     };
     let (mut list, mut at) = (Vec::new(), wr);
@@ -83,7 +83,7 @@ unsafe extern "C" fn post_send(
     }
     let entered = checker.before_send(qp as usize, &list);
     let mut refused = ptr::null_mut();
-    // SAFETY: the caller guarantees what it requires; `refused` is a local.
+    // SAFETY: `qp` and the list at `wr` are those of the program's call, and `refused` is a local that is valid for writes.
     let code = unsafe { qp::post_send(qp, wr, &raw mut refused) };
     if code != 0 && !bad.is_null() {
         // SAFETY: the caller guarantees that `bad` is valid for writes.
@@ -153,7 +153,7 @@ unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: the caller guarantees that `qp` is null or a queue pair of this library.
     let Some(posting) = (unsafe { qp::posting(qp) }) else {
-        // SAFETY: the caller guarantees what it requires.
+        // SAFETY: the queue pair, the list and `bad` are those of the program's call of `ibv_post_recv`, which guarantees them.
         return unsafe { qp::post_recv(qp, wr, bad) };
     };
     let queue = ReceiveQueue::Pair(qp as usize);
@@ -195,7 +195,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
         .zip(unsafe { qp::posting(qp) })
         .filter(|_| !bind.is_null())
     else {
-        // SAFETY: the caller guarantees what it requires.
+        // SAFETY: queue pair, window and request are those of the program's call of `ibv_bind_mw`, which guarantees them.
         return unsafe { mw::bind_mw(qp, mw, bind) };
     };
     // SAFETY: `bind` is not null, so the caller guarantees that it is valid for reads.
@@ -211,7 +211,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
         invalidates_own: None,
     };
     let entered = checker.before_send(qp as usize, &[info]);
-    // SAFETY: the caller guarantees what it requires.
+    // SAFETY: the program guarantees queue pair, window and request, of which nothing was changed here.
     let code = unsafe { mw::bind_mw(qp, mw, bind) };
     let answer = Answer {
         code,
@@ -238,7 +238,7 @@ pub(crate) unsafe fn completed(info: CompletionInfo) {
 /// # Safety
 /// As for `ibv_poll_cq`.
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller guarantees what it requires.
+    // SAFETY: the queue and the room for `count` completions are those of the program's call of `ibv_poll_cq`.
     let taken = unsafe { cq::poll_cq(cq, count, wc) };
     if taken == 0
         && count > 0

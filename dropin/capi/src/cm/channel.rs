@@ -12,6 +12,7 @@ use crate::abi::*;
 use crate::caller::handle;
 use crate::check;
 use crate::errno::{Errno, minus_one, pointer};
+use crate::function::config;
 use crate::object::Object;
 
 /// The library's part of a channel.
@@ -33,7 +34,7 @@ type EventObject = Object<rdma_cm_event, DeliveredEvent>;
 
 /// Creates a channel.
 pub(crate) fn create() -> Result<*mut rdma_event_channel, Errno> {
-    check::start();
+    check::start(config().and_then(|config| config.check.as_deref()));
     let events = Arc::new(Events::new()?);
     let fd = events.fd();
     Ok(ChannelObject::allocate(

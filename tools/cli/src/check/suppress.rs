@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::Finding;
+use super::finding::Finding;
 use super::symbols::Place;
 
 /// Bytes of a file, and rules, at most.

@@ -1,3 +1,6 @@
+//! Lines of checked processes, hostile ones among them, and rules.
+
+use super::symbols::Place;
 use super::*;
 
 #[test]

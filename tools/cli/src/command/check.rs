@@ -1,4 +1,5 @@
-//! `verbena check`: arguments, the program that is started, and what is told on standard error or in a file while it runs and at its end.
+//! `verbena check`: arguments, the program that is started, and what is told on standard error or in a file while it runs and at its end. Standard output is
+//! the program's.
 
 use std::ffi::OsString;
 use std::fs::File;
