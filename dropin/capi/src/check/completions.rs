@@ -87,7 +87,7 @@ impl Checker {
         if let Some((key, operation, posted, how, ended)) = stale {
             let what =
                 format!("the peer refused a {operation} with the rkey {key:#x}, which was {how}");
-            self.report(Report {
+            self.report(&Report {
                 kind: Kind::StaleKey,
                 what,
                 stacks: vec![("posted", posted), (how, ended)],
@@ -96,7 +96,7 @@ impl Checker {
         match ended {
             Some(Ended::Sends(sends)) => sends.iter().for_each(|send| self.compare_send(send)),
             Some(Ended::Receive(receive, Some(Filled(from)))) => {
-                self.compare_receive(&receive, from)
+                self.compare_receive(&receive, from);
             }
             _ => {}
         }
@@ -119,7 +119,7 @@ impl Checker {
                         "the buffer of a {operation} ({} bytes at {:#x}) was changed before its completion was polled: first {change}{when}",
                         span.len, span.start
                     );
-                    self.report(Report {
+                    self.report(&Report {
                         kind: Kind::SendBufferChanged,
                         what,
                         stacks: posted,
@@ -145,7 +145,7 @@ impl Checker {
                          first {change}",
                         span.len, span.start
                     );
-                    self.report(Report {
+                    self.report(&Report {
                         kind: Kind::ReceiveBufferChanged,
                         what,
                         stacks: posted,
@@ -161,7 +161,7 @@ impl Checker {
             "the buffer of a {operation} ({} bytes at {:#x}) was unmapped before its completion was polled",
             span.len, span.start
         );
-        self.report(Report {
+        self.report(&Report {
             kind: Kind::MemoryUnmapped,
             what,
             stacks,
@@ -206,7 +206,7 @@ impl Checker {
         );
         let mut stacks = vec![("polled", Stack::capture())];
         stacks.extend(created);
-        self.report(Report {
+        self.report(&Report {
             kind: Kind::BusyPoll,
             what,
             stacks,

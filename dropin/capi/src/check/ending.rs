@@ -18,7 +18,7 @@ const GRACE: (u32, Duration) = (50, Duration::from_millis(10));
 
 impl Checker {
     /// The memory and the rights of a region that is deregistered, or left at the end.
-    pub(super) fn region_ends(&self, region: &Region, ended: Option<Stack>) {
+    pub(super) fn region_ends(&self, region: &Region, ended: Option<&Stack>) {
         let info = region.info;
         let span = Span {
             start: info.start,
@@ -26,7 +26,7 @@ impl Checker {
         };
         let stacks = || {
             let mut stacks = vec![("registered", region.stack.clone())];
-            stacks.extend(ended.clone().map(|stack| ("deregistered", stack)));
+            stacks.extend(ended.map(|stack| ("deregistered", stack.clone())));
             stacks
         };
         if !region.ended
@@ -38,7 +38,7 @@ impl Checker {
                 "memory was unmapped while it was registered: {} bytes at {:#x}",
                 info.len, info.start
             );
-            self.report(Report {
+            self.report(&Report {
                 kind: Kind::MemoryUnmapped,
                 what,
                 stacks: stacks(),
@@ -50,7 +50,7 @@ impl Checker {
                 "IBV_ACCESS_LOCAL_WRITE was not needed: no receive, Read or atomic wrote to these {} bytes at {:#x}",
                 info.len, info.start
             );
-            self.report(Report {
+            self.report(&Report {
                 kind: Kind::UnusedAccess,
                 what,
                 stacks: stacks(),
@@ -63,7 +63,7 @@ impl Checker {
                 info.len,
                 info.start
             );
-            self.report(Report {
+            self.report(&Report {
                 kind: Kind::UnusedAccess,
                 what,
                 stacks: stacks(),
@@ -91,7 +91,7 @@ impl Checker {
             ("destroyed", Stack::capture()),
             ("an event was read", given.stack),
         ];
-        self.report(Report {
+        self.report(&Report {
             kind: Kind::EventUnacknowledged,
             what,
             stacks,
@@ -123,7 +123,7 @@ impl Checker {
         drop(tables);
         let what =
             format!("a queue pair was destroyed with {count} completions that had not been polled");
-        self.report(Report {
+        self.report(&Report {
             kind: Kind::CompletionUnpolled,
             what,
             stacks: vec![
@@ -152,7 +152,7 @@ impl Checker {
         let what = format!(
             "{count} completions (without those of errors) were in the queue at its end and had not been polled"
         );
-        self.report(Report {
+        self.report(&Report {
             kind: Kind::CompletionUnpolled,
             what,
             stacks,
@@ -173,7 +173,7 @@ impl Checker {
             dead.how
         );
         drop(tables);
-        self.report(Report {
+        self.report(&Report {
             kind: Kind::StaleKey,
             what,
             stacks,

@@ -219,7 +219,7 @@ mod tests {
                 values: Some((7, 8)),
             };
             assert!(first == exact || (first.at == 0 && first.values.is_none()));
-            let from = 91.max(len - 300);
+            let from = 91.max(len.saturating_sub(300));
             let last = before.first_change(span(&bytes), from).unwrap().unwrap();
             assert!(last.at < len && last.at + BLOCK >= len, "{last}");
         }

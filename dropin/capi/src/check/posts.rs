@@ -117,7 +117,7 @@ impl Checker {
             tables.enter_send(qp, info, number, sources, sinks, &stack, &mut found);
             numbers.push(number);
         }
-        found.into_iter().for_each(|report| self.report(report));
+        found.iter().for_each(|report| self.report(report));
         Entered { numbers, stack }
     }
 
@@ -207,7 +207,7 @@ impl Checker {
             }
             numbers.push(number);
         }
-        found.into_iter().for_each(|report| self.report(report));
+        found.iter().for_each(|report| self.report(report));
         Entered { numbers, stack }
     }
 

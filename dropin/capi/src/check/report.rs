@@ -62,7 +62,7 @@ impl Reporter {
         }
     }
 
-    pub(super) fn report(&mut self, report: Report) {
+    pub(super) fn report(&mut self, report: &Report) {
         let first = report.stacks.first().map(|(_, stack)| stack.clone());
         let key = (report.kind, first.unwrap_or_default());
         let number = self.known.len();
@@ -80,7 +80,7 @@ impl Reporter {
             self.dropped += 1;
             return;
         }
-        let _ = self.write(line_of(number, &report));
+        let _ = self.write(line_of(number, report));
         self.known.insert(
             key,
             Known {
@@ -217,7 +217,7 @@ mod tests {
             let stacks = vec![("posted", Stack::default())];
             let what = "a \"quoted\"\nline".to_owned();
             let kind = Kind::WrongState;
-            reporter.report(Report { kind, what, stacks });
+            reporter.report(&Report { kind, what, stacks });
         }
         reporter.end();
         let expected = [

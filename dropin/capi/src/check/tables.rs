@@ -259,13 +259,13 @@ fn short(name: &'static str) -> &'static str {
 }
 
 impl Checker {
-    pub(super) fn report(&self, report: Report) {
+    pub(super) fn report(&self, report: &Report) {
         self.reporter.lock().report(report);
     }
 
     pub(super) fn report_one(&self, kind: Kind, what: String, label: &'static str, stack: Stack) {
         let stacks = vec![(label, stack)];
-        self.report(Report { kind, what, stacks });
+        self.report(&Report { kind, what, stacks });
     }
 
     /// An object was created; `name` is that of its type.
@@ -399,7 +399,7 @@ impl Checker {
         tables.kill_key(key, dead);
         drop(tables);
         self.watched.remove(region.info.start, key);
-        self.region_ends(&region, Some(ended));
+        self.region_ends(&region, Some(&ended));
     }
 
     /// A key is invalid, because the program or its peer has invalidated it.

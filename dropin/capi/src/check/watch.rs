@@ -128,7 +128,7 @@ impl Checker {
             "memory was {how} while it was registered: {} bytes at {:#x}",
             info.len, info.start
         );
-        reporter.report(Report {
+        reporter.report(&Report {
             kind: if freed {
                 Kind::MemoryFreed
             } else {

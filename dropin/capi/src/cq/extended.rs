@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 
 use parking_lot::MutexGuard;
-use verbena::low::CqOptions;
+use verbena::low::{CqOptions, Stag};
 use verbena::unstable::timestamp;
 
 use super::{CqObject, CqParams, Current, Queue, create, wc};
@@ -214,7 +214,7 @@ unsafe fn check_current(cq: *mut ibv_cq_ex) {
         status: wc.status as u32,
         opcode: wc::opcode(&wc),
         len: wc.len,
-        invalidated: wc.invalidated.map(|stag| stag.get()),
+        invalidated: wc.invalidated.map(Stag::get),
     };
     // SAFETY: a program that polls completions of a queue pair does not destroy it at the same time.
     unsafe { check::verbs::completed(info) };

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use smallvec::SmallVec;
 use verbena::datagram::{Destination, UdSendWr};
-use verbena::low::{Data, Flags, PostError, PostSendError, Qp, SendOp, SendWr, Sge};
+use verbena::low::{Data, Flags, PostError, PostSendError, Qp, SendOp, SendWr, Sge, Stag};
 
 use super::Pair;
 use super::transport::Transport;
@@ -158,7 +158,7 @@ impl Batch {
             sges: sges.iter().map(to_c).collect(),
             rkey: remote.map(|remote| remote.stag.get()),
             invalidates: match request.op {
-                SendOp::Send { invalidate, .. } => invalidate.map(|stag| stag.get()),
+                SendOp::Send { invalidate, .. } => invalidate.map(Stag::get),
                 _ => None,
             },
             invalidates_own: match request.op {

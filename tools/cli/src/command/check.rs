@@ -201,7 +201,7 @@ fn checked(args: &CheckArgs, mut rules: Suppressions, output: &mut dyn Write) ->
     CHILD.store(0, Ordering::SeqCst);
     let status = child.wait()?;
     ended?;
-    printer.new(&mut folder, &mut findings, &mut rules)?;
+    printer.print_new(&mut folder, &mut findings, &mut rules)?;
     printer.end(&findings)?;
     let code = status
         .code()
@@ -233,7 +233,7 @@ fn watch(
             !fds[0].revents().is_empty()
         };
         folder.clear_changes();
-        printer.new(folder, findings, rules)?;
+        printer.print_new(folder, findings, rules)?;
         if ended {
             return Ok(());
         }
@@ -248,7 +248,7 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     /// What is new since the last time.
-    fn new(
+    fn print_new(
         &mut self,
         folder: &mut Folder,
         findings: &mut Findings,
