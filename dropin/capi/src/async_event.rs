@@ -62,6 +62,12 @@ impl AsyncEventSource {
         })
     }
 
+    /// The address of the object.
+    pub(crate) fn subject(&self) -> usize {
+        // SAFETY: the union was written as a pointer, whichever object it is.
+        unsafe { self.element.0.cq as usize }
+    }
+
     /// Raises an event of the object.
     pub(crate) fn raise(self: &Arc<AsyncEventSource>, event_type: u32) {
         let event = AsyncEvent {
@@ -83,6 +89,11 @@ impl AsyncEventSource {
     /// The program has acknowledged one. Takes an own reference: the thread that waits in [`close`](AsyncEventSource::close) may free the object's first.
     pub(crate) fn acknowledged(self: Arc<AsyncEventSource>) {
         self.acks.acknowledged(1);
+    }
+
+    /// So many are not waited for when the object is destroyed (`verbena check`).
+    pub(crate) fn forgive(&self, count: u64) {
+        self.acks.acknowledged(count);
     }
 
     /// The object is being destroyed: waits until the events that the program was given are acknowledged.

@@ -12,6 +12,7 @@ use verbena::unstable::{Notify, WeakCompletionQueue};
 
 use crate::abi::*;
 use crate::caller::handle;
+use crate::check;
 use crate::context;
 use crate::errno::{Errno, minus_one, number, pointer};
 use crate::mailbox::{Acks, Mailbox};
@@ -213,6 +214,9 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
         unsafe {
             *cq = source.cq.0;
             *cq_context = (*source.cq.0).cq_context;
+        }
+        if let Some(checker) = check::checker() {
+            checker.event_given(source.cq.0 as usize);
         }
     }))
 }

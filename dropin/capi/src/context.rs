@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::abi::*;
 use crate::async_event::Events;
 use crate::caller::handle;
+use crate::check;
 use crate::errno::{Errno, number};
 use crate::function::AdapterFunction;
 use crate::uses::Uses;
@@ -62,7 +63,11 @@ pub(crate) fn allocate(
         },
     }));
     // SAFETY: `opened` was allocated above; only the address of a field is taken.
-    unsafe { &raw mut (*opened).verbs.context }
+    let context = unsafe { &raw mut (*opened).verbs.context };
+    if let Some(checker) = check::checker() {
+        checker.created(context as usize, "ibv_context");
+    }
+    context
 }
 
 /// Closes a device.
@@ -75,6 +80,9 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         Ok(own) => own,
         Err(errno) => return number(Err(errno)),
     };
+    if let Some(checker) = check::checker() {
+        checker.destroyed(context as usize);
+    }
     if !own.uses.any() {
         // SAFETY: `context` lies in the box that `allocate` leaked; no object uses it, and the caller does not use it after this call.
         drop(unsafe { Box::from_raw(context.byte_sub(CONTEXT_OFFSET).cast::<OpenContext>()) });

@@ -19,6 +19,7 @@ use crate::allocator::Resource;
 use crate::async_event::AsyncEventSource;
 use crate::caller::{arg_ref, handle};
 use crate::channel::{ChannelEntry, CqEvents};
+use crate::check;
 use crate::context::{self, Context};
 use crate::errno::{Errno, number, pointer};
 use crate::function::{AdapterFunction, Subject};
@@ -129,7 +130,12 @@ unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ib
         parent: parent.map(|parent| parent.uses.begin()),
     };
     // SAFETY: the caller guarantees that the channel in `c` is null or was created by this library.
-    Ok(unsafe { allocate(object, c, own, parts) })
+    let made = unsafe { allocate(object, c, own, parts) };
+    if let Some(checker) = check::checker() {
+        let overruns = !options.ignore_overrun;
+        checker.cq_sized(made as usize, if overruns { entries } else { usize::MAX });
+    }
+    Ok(made)
 }
 
 /// What a queue is made of.
@@ -221,6 +227,15 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         }
         own.function.remove(Subject::Cq(own.cq.number()));
         own.cq.set_notify(None);
+        if let Some(checker) = check::checker() {
+            checker.unpolled(cq as usize, own.drain(), false);
+            let missing = checker.closing(cq as usize, "ibv_destroy_cq");
+            if let Some((events, _)) = &own.channel_events {
+                events
+                    .clone()
+                    .acknowledged(u32::try_from(missing).unwrap_or(u32::MAX));
+            }
+        }
         if let Some((events, _)) = &own.channel_events {
             events.close();
         }
@@ -246,6 +261,9 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         own.cq.resize(entries)?;
         // SAFETY: `cq` is not null, since `of` succeeded; the program does not access the field `cqe` while the queue is resized.
         unsafe { (*cq).cqe = cqe };
+        if let Some(checker) = check::checker() {
+            checker.cq_sized(cq as usize, entries);
+        }
         Ok(())
     }))
 }
@@ -259,6 +277,9 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
     if let Ok(own) = handle!(of(cq))
         && let Some((events, _)) = &own.channel_events
     {
+        if let Some(checker) = check::checker() {
+            checker.events_acknowledged(cq as usize, count.into());
+        }
         events.clone().acknowledged(count);
     }
 }
@@ -282,6 +303,17 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
 }
 
 impl Queue {
+    /// Removes all completions, and counts those of success (`verbena check`).
+    #[cold]
+    fn drain(&self) -> usize {
+        let mut count = 0;
+        let mut next = [Wc::default()];
+        while self.cq.poll(&mut next) > 0 {
+            count += usize::from(next[0].status as u32 == IBV_WC_SUCCESS);
+        }
+        count
+    }
+
     /// Removes completions, at most `BATCH` per step.
     ///
     /// # Safety
@@ -303,6 +335,14 @@ impl Queue {
         }
         taken
     }
+}
+
+/// Removes all completions of a queue, and counts those of success (`verbena check`).
+///
+/// # Safety
+/// As for [`of`].
+pub(crate) unsafe fn drain(cq: *const ibv_cq) -> usize {
+    handle!(of(cq)).map_or(0, Queue::drain)
 }
 
 /// Requests one event at the next completion, or at the next solicited one.

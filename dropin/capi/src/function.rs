@@ -20,7 +20,7 @@ use crate::cm::{Link, Timewait};
 use crate::errno::Errno;
 use crate::qp_table::QpTable;
 use crate::xrc_domains::XrcDomains;
-use crate::{log, profile};
+use crate::{check, log, profile};
 
 mod failure;
 
@@ -253,6 +253,9 @@ impl AdapterFunction {
         };
         let event_source = self.event_sources.read().get(&subject).cloned();
         if let Some(source) = event_source {
+            if let (IBV_EVENT_CQ_ERR, Some(checker)) = (what, check::checker()) {
+                checker.overflowed(source.subject());
+            }
             source.raise(what);
         }
     }

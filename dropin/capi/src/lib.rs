@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`abi`] (layouts and constants) → `object`, `allocator`, `uses` (what is behind a pointer) → `caller` (what programs guarantee about pointers) → `errno`,
 //! `log` → `function` (one adapter per process) → [`identity`], `device`, `context`, `port`, `query` → `mailbox`, `async_event`, `channel` (events) →
-//! `pd`, `dm`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `stubs` (functions that only fail).
+//! `pd`, `dm`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `check` (`verbena check`) → `stubs` (functions that only fail).
 
 #![allow(
     non_camel_case_types,
@@ -21,6 +21,7 @@ mod allocator;
 mod async_event;
 mod caller;
 mod channel;
+mod check;
 pub mod cm;
 mod context;
 mod cq;

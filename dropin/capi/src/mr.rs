@@ -15,6 +15,7 @@ use verbena::{Access, Error};
 
 use crate::abi::*;
 use crate::caller::handle;
+use crate::check::{self, RegionInfo};
 use crate::errno::{Errno, number, pointer};
 use crate::object::Object;
 use crate::pd::Domain;
@@ -158,8 +159,13 @@ impl Inner {
             lkey: key,
             rkey: key,
         };
+        let info = check::checker().map(|_| self.info());
         let inner = Mutex::new(self);
-        MrObject::allocate(mr, Region { inner })
+        let object = MrObject::allocate(mr, Region { inner });
+        if let Some((checker, info)) = check::checker().zip(info) {
+            checker.registered(object as usize, info);
+        }
+        object
     }
 
     /// Changes the access rights and nothing else.
@@ -171,6 +177,19 @@ impl Inner {
         mr.set_access(access).map_err(registration_error)?;
         self.access = (flags & !KEPT) | (self.access & KEPT);
         Ok(())
+    }
+
+    /// What `verbena check` has to know of it.
+    fn info(&self) -> RegionInfo {
+        let in_memory = matches!(self.backing, Backing::Program) && self.at == self.start as u64;
+        let whole = self.start == 0 && self.len == usize::MAX;
+        RegionInfo {
+            key: self.key(),
+            start: self.start,
+            len: self.len,
+            access: self.access as u32,
+            stays_mapped: in_memory && !whole,
+        }
     }
 
     fn key(&self) -> u32 {
@@ -363,6 +382,9 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     let own = handle!(MrObject::of(mr)).ok_or(Errno::INVAL);
     number(own.and_then(|own| {
         deregister(&mut own.inner.lock())?;
+        if let Some(checker) = check::checker() {
+            checker.deregistered(mr as usize);
+        }
         // SAFETY: `mr` came from `MrObject::allocate`, and the caller does not use it after this call.
         drop(unsafe { MrObject::take(mr) });
         Ok(())
@@ -461,9 +483,11 @@ unsafe fn reregister(
         inner.access
     };
     if flags == IBV_REREG_MR_CHANGE_ACCESS {
-        return inner
-            .set_access(access)
-            .map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD));
+        let changed = inner.set_access(access);
+        if let Some(checker) = check::checker().filter(|_| changed.is_ok()) {
+            checker.access_changed(mr as usize, inner.access as u32);
+        }
+        return changed.map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD));
     }
     // The new registration first: if it fails, the old one stays as it was.
     // SAFETY: the caller guarantees that the memory, old or new, stays mapped until the region is deregistered.
@@ -472,6 +496,10 @@ unsafe fn reregister(
     deregister(&mut inner).map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD))?;
     *inner = fresh;
     let key = inner.key();
+    if let Some(checker) = check::checker() {
+        checker.deregistered(mr as usize);
+        checker.registered(mr as usize, inner.info());
+    }
     // SAFETY: `mr` is valid, and the program does not access these fields while this call runs.
     unsafe {
         (*mr).pd = domain_of;

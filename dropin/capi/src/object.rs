@@ -8,6 +8,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use crate::allocator::{Allocator, CustomMemory, Resource};
+use crate::check;
 use crate::errno::Errno;
 
 /// A C struct, followed by the library's own part.
@@ -71,6 +72,9 @@ impl<C, T> Object<C, T> {
         let at = c.cast::<Object<C, T>>();
         // SAFETY: the caller guarantees a live object of this type at `at`, of which no pointer is used after this call.
         let Object { own, memory, .. } = unsafe { at.read() };
+        if let Some(checker) = check::checker() {
+            checker.destroyed(c as usize);
+        }
         // SAFETY: the object was moved out, and its memory came from the program's allocator or from a leaked box of this type.
         unsafe { free::<C, T>(at, memory) };
         own
@@ -112,6 +116,9 @@ impl<C, T> UninitObject<C, T> {
         };
         // SAFETY: `at` is valid for writes of the object: a box of its type, or memory of its size and alignment of the program's allocator.
         unsafe { at.write(object) };
+        if let Some(checker) = check::checker() {
+            checker.created(at as usize, core::any::type_name::<C>());
+        }
         at.cast()
     }
 }

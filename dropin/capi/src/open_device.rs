@@ -10,10 +10,11 @@ use std::sync::Arc;
 use crate::abi::*;
 use crate::async_event::Events;
 use crate::errno::{Errno, pointer};
-use crate::function::open_function;
-use crate::{context, cq, device, dm, mr, mw, pd, port, qp, query, srq, xrcd};
+use crate::function::{config, open_function};
+use crate::{check, context, cq, device, dm, mr, mw, pd, port, qp, query, srq, xrcd};
 
 pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
+    check::start(config().and_then(|config| config.check.as_deref()));
     let function = open_function(device::number(device).ok_or(Errno::NODEV)?)?;
     let events = Arc::new(Events::new()?);
     function.register_context(&events)?;
@@ -48,6 +49,9 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     context.ops.post_srq_recv = Some(srq::post_srq_recv);
     context.ops.post_send = Some(qp::post_send);
     context.ops.post_recv = Some(qp::post_recv);
+    if check::checker().is_some() {
+        check::verbs::install(&mut context.ops);
+    }
     // It takes no commands: a device cannot be imported by it. It is -1 if /dev/null cannot be opened.
     let commands = File::open("/dev/null").ok();
     context.cmd_fd = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);

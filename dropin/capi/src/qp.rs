@@ -31,6 +31,7 @@ use crate::abi::*;
 use crate::allocator::Resource;
 use crate::async_event::AsyncEventSource;
 use crate::caller::{arg_mut, arg_ref, handle};
+use crate::check::{self, PairInfo};
 use crate::context::{self, Context};
 use crate::errno::{Errno, number, pointer};
 use crate::function::{AdapterFunction, Subject};
@@ -83,6 +84,39 @@ pub(crate) unsafe fn of<'a>(qp: *const ibv_qp) -> Result<&'a Pair, Errno> {
 /// As for [`of`].
 pub(crate) unsafe fn event_source(qp: *const ibv_qp) -> Option<Arc<AsyncEventSource>> {
     handle!(of(qp)).ok().map(|pair| pair.event_source.clone())
+}
+
+/// What `verbena check` has to know of a queue pair to which requests are posted.
+pub(crate) struct Posting {
+    pub(crate) state: QpState,
+    pub(crate) managed: bool,
+    pub(crate) signal_all: bool,
+    pub(crate) max_send_sge: usize,
+    pub(crate) max_recv_sge: usize,
+}
+
+/// The same, of this queue pair; none for null.
+///
+/// # Safety
+/// As for [`of`].
+pub(crate) unsafe fn posting(qp: *const ibv_qp) -> Option<Posting> {
+    handle!(of(qp)).ok().map(Pair::posting)
+}
+
+/// Has `verbena check` look at the first cause of the failure of a queue pair.
+///
+/// # Safety
+/// As for [`of`].
+pub(crate) unsafe fn look_at_failure(qp: *const ibv_qp) {
+    let pair = handle!(of(qp)).ok();
+    let failure = pair
+        .and_then(Pair::connection)
+        .and_then(|qp| qp.view().failure);
+    if let Some((checker, access)) =
+        check::checker().zip(failure.and_then(|failure| failure.access))
+    {
+        checker.refused(access.stag.get(), &access.needs.to_string(), access.len);
+    }
 }
 
 /// Parameters of a queue pair to create.
@@ -247,7 +281,19 @@ fn complete(
         _uses: parts.uses,
     };
     let home = own.function.clone();
-    let qp = object.fill(c, pair).cast();
+    let qp: *mut ibv_qp = object.fill(c, pair).cast();
+    if let Some(checker) = check::checker() {
+        let (cap, target) = (parts.cap, none);
+        let queue = |pointer: usize| if target { 0 } else { pointer };
+        let info = PairInfo {
+            number,
+            send_cq: queue(init.send_cq as usize),
+            recv_cq: queue(init.recv_cq as usize),
+            srq: queue(init.srq as usize),
+            max_send: cap.max_send_wr as usize,
+        };
+        checker.pair_created(qp as usize, info);
+    }
     if !parts.opened {
         home.add_pair(number, qp);
     }
@@ -361,6 +407,16 @@ fn granted(asked: ibv_qp_cap, shared: bool) -> ibv_qp_cap {
 }
 
 impl Pair {
+    fn posting(&self) -> Posting {
+        Posting {
+            state: self.transport.state(),
+            managed: self.managed.load(Ordering::Acquire) || self.personality == Personality::Iwarp,
+            signal_all: self.signal_all,
+            max_send_sge: self.cap.max_send_sge as usize,
+            max_recv_sge: self.cap.max_recv_sge as usize,
+        }
+    }
+
     /// Its connection, if it is of a connected type.
     pub(crate) fn connection(&self) -> Option<&Qp> {
         match &self.transport {
@@ -518,6 +574,16 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         if !own.opened {
             own.function.remove(Subject::Qp(events));
             own.function.remove_pair(own.transport.number(), events);
+        }
+        if let Some(checker) = check::checker() {
+            // SAFETY: `qp` is valid, since `of` succeeded.
+            unsafe { look_at_failure(qp) };
+            let (sends, receives) = own.transport.pending();
+            if !own.transport.state().flushes() {
+                checker.pair_ends(qp as usize, sends, receives);
+            }
+            let missing = checker.closing(qp as usize, "ibv_destroy_qp");
+            own.event_source.forgive(missing);
         }
         own.event_source.close();
         // SAFETY: `qp` came from `UninitObject::fill`, and the caller does not use it after this call.

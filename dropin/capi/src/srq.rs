@@ -18,7 +18,7 @@ use crate::object::Object;
 use crate::scatter::post_receives;
 use crate::uses::{Use, Uses};
 use crate::xrcd::{self, XrcDomain};
-use crate::{context, pd};
+use crate::{check, context, pd};
 
 /// The library's part of a shared receive queue.
 pub(crate) struct SharedQueue {
@@ -32,6 +32,13 @@ pub(crate) struct SharedQueue {
     _context: Use,
     /// The XRC domain and the completion queue of an XRC queue.
     _xrc: Option<[Use; 2]>,
+}
+
+impl SharedQueue {
+    /// Scatter/gather entries of a receive, at most.
+    pub(crate) fn max_sge(&self) -> usize {
+        self.max_sge
+    }
 }
 
 type SrqObject = Object<ibv_srq, SharedQueue>;
@@ -158,7 +165,11 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             _ => None,
         };
         // SAFETY: the caller guarantees that `attr.pd` is null or was created by this library.
-        unsafe { create(attr.pd, &mut attr.attr, attr.srq_context, xrc) }
+        let made = unsafe { create(attr.pd, &mut attr.attr, attr.srq_context, xrc)? };
+        if let Some(checker) = check::checker().filter(|_| xrc.is_some()) {
+            checker.shared_completes(made as usize, attr.cq as usize);
+        }
+        Ok(made)
     }))
 }
 
@@ -233,6 +244,10 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
             return Err(Errno::BUSY);
         }
         own.function.remove(Subject::Srq(own.srq.number()));
+        if let Some(checker) = check::checker() {
+            let missing = checker.closing(srq as usize, "ibv_destroy_srq");
+            own.event_source.clone().forgive(missing);
+        }
         own.event_source.close();
         // SAFETY: `srq` came from `UninitObject::fill`, and the caller does not use it after this call.
         drop(unsafe { SrqObject::take(srq) });

@@ -8,6 +8,7 @@
 )]
 
 pub mod bench;
+pub mod check;
 pub mod decode;
 pub mod demo;
 pub mod events;

@@ -5,6 +5,7 @@
 
 mod command {
     pub(crate) mod bench;
+    pub(crate) mod check;
     pub(crate) mod decode;
     pub(crate) mod demo;
     pub(crate) mod devinfo;
@@ -98,6 +99,11 @@ enum Command {
     /// The program sees what it would see of real failures; `verbena why` says which were injected. The same seed gives the same faults.
     #[command(after_help = command::faults::EXAMPLE)]
     Faults(command::faults::FaultArgs),
+    /// Check how a program uses verbs: buffers in use, queues, keys, states, objects that are left, events and completions
+    ///
+    /// The program is unmodified and runs on Verbena as by `verbena run`. Each kind of report has a name, which --explain explains.
+    #[command(after_help = command::check::EXAMPLE)]
+    Check(command::check::CheckArgs),
     /// Show rates of running processes and their queue pairs, as a live table
     #[command(after_help = command::top::EXAMPLE)]
     Top(command::top::Top),
@@ -172,6 +178,7 @@ fn main() -> ExitCode {
         Command::Events(args) => command::events::run(&args),
         Command::Why(args) => command::why::run(&args),
         Command::Faults(args) => command::faults::run(&args),
+        Command::Check(args) => command::check::run(&args),
         Command::Top(args) => command::top::run(&args),
         Command::Pcap(args) => command::pcap::run(&args),
         Command::Trace(args) => command::trace::run(&args),

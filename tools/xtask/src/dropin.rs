@@ -21,6 +21,7 @@ pub(crate) const LIBRDMACM: &str = "librdmacm.so.1";
 pub(crate) const SHIM: &str = "libverbena-uverbs.so";
 pub(crate) const PRELOAD: &str = "libverbena-rsocket.so";
 pub(crate) const AUDIT: &str = "libverbena-audit.so";
+pub(crate) const UNMAP: &str = "libverbena-unmap.so";
 /// Replace copies of the two libraries under other names, one for each name in a process; as many as `dropin/audit` knows.
 const ALIASES: &[&str] = &[
     "libverbena-alias-0.so",
@@ -34,8 +35,8 @@ const ALIASES: &[&str] = &[
 ];
 /// Every file that is built.
 pub(crate) const LIBRARIES: &[&str] = &[
-    LIBIBVERBS, LIBRDMACM, SHIM, PRELOAD, AUDIT, ALIASES[0], ALIASES[1], ALIASES[2], ALIASES[3],
-    ALIASES[4], ALIASES[5], ALIASES[6], ALIASES[7],
+    LIBIBVERBS, LIBRDMACM, SHIM, PRELOAD, AUDIT, UNMAP, ALIASES[0], ALIASES[1], ALIASES[2],
+    ALIASES[3], ALIASES[4], ALIASES[5], ALIASES[6], ALIASES[7],
 ];
 
 /// Names without a version, which some programs open first; links, since a copy would be a second adapter in a process.

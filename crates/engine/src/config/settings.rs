@@ -399,6 +399,8 @@ settings! {
     speak_first: Duration = Duration::from_millis(50), millis(0, 60_000);
     /// Faults that happen to the program, for tests of how it handles them (docs/tools.md): set by `verbena faults`.
     faults: Option<Script> = None, Or("none", Faults);
+    /// The folder for reports about wrong use of verbs by C programs (docs/check.md): set by `verbena check`.
+    check: Option<PathBuf> = None, Or("none", FileName);
     /// The longest wait for a closed connection to end.
     linger: Duration = Duration::from_secs(2), millis(0, 600_000);
     /// The least severe messages that are logged.

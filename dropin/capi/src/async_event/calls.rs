@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use crate::abi::*;
 use crate::caller::arg_ref;
 use crate::errno::minus_one;
-use crate::{context, cq, qp, srq};
+use crate::{check, context, cq, qp, srq};
 
 /// Waits for an asynchronous event.
 ///
@@ -26,6 +26,11 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     minus_one(next.map(|next| {
         // SAFETY: the caller guarantees that `event` is valid for writes.
         unsafe { *event = next };
+        if let Some(checker) = check::checker()
+            && let Some(about) = about(&next)
+        {
+            checker.event_given(about);
+        }
     }))
 }
 
@@ -55,7 +60,29 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             _ => None,
         }
     };
+    if let Some((checker, about)) = check::checker().zip(about(event)) {
+        checker.events_acknowledged(about, 1);
+    }
     if let Some(source) = event_source {
         source.acknowledged();
+    }
+}
+
+/// The object that an event is about, by its address; none for events of a port or of the device.
+fn about(event: &ibv_async_event) -> Option<usize> {
+    let element = event.element;
+    // SAFETY: the type of the event says which member of the union was written, all of which are pointers.
+    unsafe {
+        Some(match event.event_type {
+            IBV_EVENT_CQ_ERR => element.cq as usize,
+            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => element.srq as usize,
+            IBV_EVENT_QP_FATAL
+            | IBV_EVENT_QP_REQ_ERR
+            | IBV_EVENT_QP_ACCESS_ERR
+            | IBV_EVENT_COMM_EST
+            | IBV_EVENT_SQ_DRAINED
+            | IBV_EVENT_QP_LAST_WQE_REACHED => element.qp as usize,
+            _ => return None,
+        })
     }
 }

@@ -10,7 +10,9 @@ use super::id;
 use super::link::{Event, Events, Link, Param};
 use crate::abi::*;
 use crate::caller::handle;
+use crate::check;
 use crate::errno::{Errno, minus_one, pointer};
+use crate::function::config;
 use crate::object::Object;
 
 /// The library's part of a channel.
@@ -32,6 +34,7 @@ type EventObject = Object<rdma_cm_event, DeliveredEvent>;
 
 /// Creates a channel.
 pub(crate) fn create() -> Result<*mut rdma_event_channel, Errno> {
+    check::start(config().and_then(|config| config.check.as_deref()));
     let events = Arc::new(Events::new()?);
     let fd = events.fd();
     Ok(ChannelObject::allocate(
@@ -211,6 +214,10 @@ pub unsafe extern "C-unwind" fn verbena_rdma_get_cm_event(
     minus_one(next.map(|next| {
         // SAFETY: the caller guarantees that `event` is valid for writes.
         unsafe { *event = next };
+        if let Some(checker) = check::checker() {
+            // SAFETY: `next` is an event that this library has made.
+            checker.event_given(unsafe { (*next).id } as usize);
+        }
     }))
 }
 
@@ -223,6 +230,10 @@ pub unsafe extern "C-unwind" fn verbena_rdma_ack_cm_event(event: *mut rdma_cm_ev
     // SAFETY: the caller guarantees that `event` is null or came from `verbena_rdma_get_cm_event` and was not acknowledged.
     if unsafe { EventObject::of(event) }.is_none() {
         return minus_one(Err(Errno::INVAL));
+    }
+    if let Some(checker) = check::checker() {
+        // SAFETY: `event` is not null, so the caller guarantees that it is an event of this library.
+        checker.events_acknowledged(unsafe { (*event).id } as usize, 1);
     }
     // SAFETY: `event` came from `EventObject::allocate`, and the caller does not use it after this call.
     let given = unsafe { EventObject::take(event) };

@@ -17,6 +17,7 @@ use super::id::{self, Id};
 use super::link::{Link, Param};
 use crate::abi::*;
 use crate::caller::{arg_mut, arg_ref, handle, this_id};
+use crate::check;
 use crate::errno::{Errno, minus_one};
 use crate::function::{AdapterFunction, all_running, first_function};
 use crate::qp::{self, Pair, patience};
@@ -89,6 +90,9 @@ impl Id {
             pair.store_attributes(&asked.attributes(shown), MANAGED_ATTR_MASK);
         }
         function.register_link(pair.event_number(), &self.link);
+        if let Some(checker) = check::checker() {
+            checker.connected();
+        }
         EXIT_HOOK.call_once(|| {
             // SAFETY: `leave` can be called at any time. Without memory `atexit` fails, and the process does not wait.
             unsafe { libc::atexit(leave) };

@@ -7,7 +7,7 @@ use core::ptr;
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
 use crate::function::{SharedContext, config, shared_context_slot};
-use crate::{device, open_device, pd};
+use crate::{check, device, open_device, pd};
 
 /// The context and domain that all identifiers of the connection manager share; opened once, and never closed.
 pub(crate) fn shared_context() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
@@ -22,6 +22,10 @@ pub(crate) fn shared_context() -> Result<(*mut ibv_context, *mut ibv_pd), Errno>
     let pd = unsafe { pd::ibv_alloc_pd(context) };
     if pd.is_null() {
         return Err(Errno::last());
+    }
+    if let Some(checker) = check::checker() {
+        checker.forget(context as usize);
+        checker.forget(pd as usize);
     }
     *common = Some(SharedContext(context, pd));
     Ok((context, pd))

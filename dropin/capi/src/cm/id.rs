@@ -19,10 +19,10 @@ use super::sidr_state::{SidrState, request_local_addr};
 use super::{channel, devices};
 use crate::abi::*;
 use crate::caller::{handle, this_id};
-use crate::context;
 use crate::errno::{Errno, minus_one};
 use crate::object::Object;
 use crate::port::{PORT, gid_of};
+use crate::{check, context};
 
 /// The library's part of a identifier.
 pub(crate) struct Id {
@@ -329,6 +329,10 @@ pub unsafe extern "C-unwind" fn verbena_rdma_destroy_id(id: *mut rdma_cm_id) -> 
         let sync = own.sync.load(Ordering::Acquire);
         if sync {
             own.ack_last_event(id);
+        }
+        if let Some(checker) = check::checker() {
+            let missing = checker.closing(id as usize, "rdma_destroy_id");
+            own.link.acks.acknowledged(missing);
         }
         own.link.close();
         let channel = (*id).channel;

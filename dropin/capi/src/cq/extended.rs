@@ -5,12 +5,13 @@
 use core::ffi::c_int;
 
 use parking_lot::MutexGuard;
-use verbena::low::CqOptions;
+use verbena::low::{CqOptions, Stag};
 use verbena::unstable::timestamp;
 
 use super::{CqObject, CqParams, Current, Queue, create, wc};
 use crate::abi::*;
 use crate::caller::{arg_ref, handle};
+use crate::check::{self, CompletionInfo};
 use crate::errno::{Errno, pointer};
 
 /// Fields of a completion that can be requested, besides those that are always readable.
@@ -83,8 +84,13 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 unsafe fn set_functions(cq: *mut ibv_cq_ex, readers: u32) {
     // SAFETY: the caller guarantees that `cq` was just created and that no other thread has its address.
     let cq = unsafe { &mut *cq };
-    cq.start_poll = Some(start_poll);
-    cq.next_poll = Some(next_poll);
+    if check::checker().is_some() {
+        cq.start_poll = Some(checked_start_poll);
+        cq.next_poll = Some(checked_next_poll);
+    } else {
+        cq.start_poll = Some(start_poll);
+        cq.next_poll = Some(next_poll);
+    }
     cq.end_poll = Some(end_poll);
     cq.read_opcode = Some(read_opcode);
     cq.read_vendor_err = Some(read_vendor_err);
@@ -168,6 +174,50 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     };
     // SAFETY: the caller guarantees that this thread has called `start_poll` with success, which locked it.
     own.step(unsafe { &mut *own.current.data_ptr() }, cq)
+}
+
+/// Begins a poll of a checked process.
+unsafe extern "C" fn checked_start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: the caller guarantees what `start_poll` requires.
+    let result = unsafe { start_poll(cq, attr) };
+    match (result, check::checker()) {
+        // SAFETY: the poll has succeeded, and this thread holds the lock.
+        (0, _) => unsafe { check_current(cq) },
+        (libc::ENOENT, Some(checker)) => checker.polled_empty(cq as usize),
+        _ => {}
+    }
+    result
+}
+
+/// Goes to the next completion of a checked process.
+unsafe extern "C" fn checked_next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the caller guarantees what `next_poll` requires.
+    let result = unsafe { next_poll(cq) };
+    if result == 0 {
+        // SAFETY: the poll has succeeded, and this thread holds the lock.
+        unsafe { check_current(cq) };
+    }
+    result
+}
+
+/// Enters the completion that a poll has arrived at.
+///
+/// # Safety
+/// As for [`current`].
+unsafe fn check_current(cq: *mut ibv_cq_ex) {
+    // SAFETY: the caller guarantees that this thread is polling the queue.
+    let wc = unsafe { current(cq) }.wc;
+    let info = CompletionInfo {
+        cq: cq as usize,
+        pair: wc.qpn,
+        id: wc.id,
+        status: wc.status as u32,
+        opcode: wc::opcode(&wc),
+        len: wc.len,
+        invalidated: wc.invalidated.map(Stag::get),
+    };
+    // SAFETY: a program that polls completions of a queue pair does not destroy it at the same time.
+    unsafe { check::verbs::completed(info) };
 }
 
 /// Ends a poll.

@@ -5,11 +5,12 @@ use core::ops::Range;
 
 use smallvec::SmallVec;
 use verbena::datagram::{Destination, UdSendWr};
-use verbena::low::{Data, Flags, PostError, PostSendError, Qp, SendOp, SendWr};
+use verbena::low::{Data, Flags, PostError, PostSendError, Qp, SendOp, SendWr, Sge, Stag};
 
 use super::Pair;
 use super::transport::Transport;
 use crate::abi::*;
+use crate::check::{Direction, SendInfo};
 use crate::errno::Errno;
 use crate::scatter::{BATCH, SgeList, gather};
 
@@ -118,6 +119,53 @@ impl Batch {
             self.bytes.extend_from_slice(bytes);
         }
         Ok(first..self.bytes.len())
+    }
+
+    /// What `verbena check` has to know of the requests.
+    #[cold]
+    pub(super) fn infos(&self) -> Vec<SendInfo> {
+        self.requests
+            .iter()
+            .map(|request| self.info(request))
+            .collect()
+    }
+
+    fn info(&self, request: &Request) -> SendInfo {
+        let (operation, direction, remote) = match request.op {
+            SendOp::Send { .. } => ("Send", Direction::Source, None),
+            SendOp::Write { remote, .. } => ("Write", Direction::Source, Some(remote)),
+            SendOp::AtomicWrite { remote } => ("Atomic Write", Direction::Source, Some(remote)),
+            SendOp::Read { remote, .. } => ("Read", Direction::Sink, Some(remote)),
+            SendOp::CmpSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
+                ("atomic", Direction::Sink, Some(remote))
+            }
+            _ => ("request without data", Direction::None, None),
+        };
+        let (direction, sges) = match &request.source {
+            Source::Sges(range) => (direction, &self.sges[range.clone()]),
+            Source::Inline(_) => (Direction::None, &[][..]),
+        };
+        let to_c = |sge: &Sge| ibv_sge {
+            addr: sge.addr,
+            length: sge.len,
+            lkey: sge.stag.get(),
+        };
+        SendInfo {
+            id: request.id,
+            operation,
+            signaled: request.flags.contains(Flags::SIGNALED),
+            direction,
+            sges: sges.iter().map(to_c).collect(),
+            rkey: remote.map(|remote| remote.stag.get()),
+            invalidates: match request.op {
+                SendOp::Send { invalidate, .. } => invalidate.map(Stag::get),
+                _ => None,
+            },
+            invalidates_own: match request.op {
+                SendOp::LocalInvalidate(stag) => Some(stag.get()),
+                _ => None,
+            },
+        }
     }
 
     /// Whether no request would be refused for its content, so that either all of them are posted or none.

@@ -17,11 +17,11 @@ use super::transport::Transport;
 use super::{Pair, of};
 use crate::abi::*;
 use crate::caller::{arg_ref, handle};
-use crate::context;
 use crate::errno::{Errno, number};
 use crate::log;
 use crate::port::{PORT, address_of};
 use crate::query::MAX_READS;
+use crate::{check, context};
 
 /// Changes attributes and state of a queue pair.
 ///
@@ -42,6 +42,13 @@ pub unsafe extern "C" fn ibv_modify_qp(
         let reached = own.modify(context, attr, mask)?;
         // SAFETY: `qp` is valid, and the program does not access its state while this call runs.
         unsafe { (*qp).state = reached };
+        if let Some(checker) = check::checker() {
+            match reached {
+                IBV_QPS_RESET => checker.pair_reset(qp as usize),
+                IBV_QPS_RTR | IBV_QPS_RTS => checker.connected(),
+                _ => {}
+            }
+        }
         Ok(())
     }))
 }

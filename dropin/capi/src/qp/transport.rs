@@ -119,6 +119,20 @@ impl Transport {
         }
     }
 
+    /// Sends and receives that have not completed.
+    pub(super) fn pending(&self) -> (usize, usize) {
+        match self {
+            Transport::Connected(qp) => {
+                let view = qp.view();
+                (view.sends, view.receives)
+            }
+            Transport::Datagram(ud) => {
+                let view = ud.view();
+                (view.sends, view.receives)
+            }
+        }
+    }
+
     pub(super) fn post_recv(&self, list: &[RecvWr<'_>]) -> Result<(), PostRecvError> {
         match self {
             Transport::Connected(qp) => qp.post_recv(list),

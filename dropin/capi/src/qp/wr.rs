@@ -12,6 +12,7 @@ use super::post::{destination, srq_number};
 use super::{Pair, QpObject};
 use crate::abi::*;
 use crate::caller::{arg_ref, handle};
+use crate::check::{self, Answer};
 use crate::errno::{Errno, number};
 use crate::mw;
 use crate::scatter::list;
@@ -60,7 +61,10 @@ pub(super) fn set_functions(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result
         return Err(Errno::NOSUPP);
     }
     qp.wr_start = Some(wr_start);
-    qp.wr_complete = Some(wr_complete);
+    qp.wr_complete = Some(match check::checker() {
+        Some(_) => checked_wr_complete,
+        None => wr_complete,
+    });
     qp.wr_abort = Some(wr_abort);
     qp.wr_set_sge = Some(wr_set_sge);
     qp.wr_set_sge_list = Some(wr_set_sge_list);
@@ -183,6 +187,39 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: `complete` requires of `qp` and of this thread what this function does.
+    unsafe { complete(qp, Pair::post_all) }
+}
+
+/// `wr_complete` of a checked process.
+unsafe extern "C" fn checked_wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    let post = |pair: &Pair, batch: &Batch| {
+        let Some(checker) = check::checker() else {
+            return pair.post_all(batch);
+        };
+        let posting = pair.posting();
+        let entered = checker.before_send(qp as usize, &batch.infos());
+        let posted = pair.post_all(batch);
+        let answer = Answer {
+            code: posted.map_or_else(|errno| errno.0, |()| 0),
+            posted: 0,
+            state: Some(posting.state),
+            managed: posting.managed,
+        };
+        checker.after_send(qp as usize, entered, answer);
+        posted
+    };
+    // SAFETY: `complete` requires of `qp` and of this thread what this function does.
+    unsafe { complete(qp, post) }
+}
+
+/// # Safety
+/// As for `started!`.
+#[inline]
+unsafe fn complete(
+    qp: *mut ibv_qp_ex,
+    post: impl FnOnce(&Pair, &Batch) -> Result<(), Errno>,
+) -> c_int {
     let started = handle!(QpObject::of(qp)).is_some_and(|pair| pair.builder.0.is_locked());
     // SAFETY: the lock is held, and the caller guarantees that this thread locked it in `wr_start`.
     let Some((pair, draft)) = (unsafe { draft(qp) }).filter(|_| started) else {
@@ -190,7 +227,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     };
     let posted = match draft.error {
         Some(errno) => Err(errno),
-        None => pair.post_all(&draft.batch),
+        None => post(pair, &draft.batch),
     };
     // SAFETY: the lock is held, and the caller guarantees that this thread locked it in `wr_start`; `draft` is not used after this.
     unsafe { pair.builder.0.force_unlock() };

@@ -78,6 +78,20 @@ impl LaunchArgs {
         Ok(all)
     }
 
+    /// The same, with a further library of the folder preloaded if it is there.
+    pub(crate) fn variables_with(&self, library: &str) -> Result<Vec<Variable>, Error> {
+        let mut all = self.variables()?;
+        let path = self.libraries()?.folder().join(library);
+        let preload = all.iter_mut().find(|(name, _)| name == "LD_PRELOAD");
+        if let Some((_, value)) = preload.filter(|_| path.is_file()) {
+            let mut libraries = path.into_os_string();
+            libraries.push(":");
+            libraries.push(&*value);
+            *value = libraries;
+        }
+        Ok(all)
+    }
+
     fn libraries(&self) -> Result<Libraries, Error> {
         // Without /proc only the name is known by which it was started.
         let started = || find_program(&std::env::args_os().next()?);

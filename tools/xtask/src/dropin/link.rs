@@ -10,7 +10,9 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use super::exports::Exports;
-use super::{ALIASES, AUDIT, LIBIBVERBS, LIBRARIES, LIBRDMACM, PRELOAD, SHIM, folder, sources};
+use super::{
+    ALIASES, AUDIT, LIBIBVERBS, LIBRARIES, LIBRDMACM, PRELOAD, SHIM, UNMAP, folder, sources,
+};
 use crate::command::{Tool, find};
 use crate::workspace::Workspace;
 
@@ -96,7 +98,7 @@ impl<'a> Linker<'a> {
             .cargo()
             .args(["build", "--profile", self.preload_profile()])
             .args(["--package", "verbena-shim", "--package", "verbena-preload"])
-            .args(["--package", "verbena-audit"])
+            .args(["--package", "verbena-audit", "--package", "verbena-unmap"])
             .run()
     }
 
@@ -161,6 +163,7 @@ impl<'a> Linker<'a> {
         }
         let shim_map = self.workspace.root.join("dropin/shim/exports.map");
         let preload_map = self.workspace.root.join("dropin/preload/exports.map");
+        let unmap_map = self.workspace.root.join("dropin/unmap/exports.map");
         let audit_map = self.workspace.root.join("dropin/audit/exports.map");
         // This program too: the link commands are part of it.
         let inputs = [
@@ -168,7 +171,9 @@ impl<'a> Linker<'a> {
             self.archive("verbena_shim"),
             self.archive("verbena_preload"),
             self.archive("verbena_audit"),
+            self.archive("verbena_unmap"),
             shim_map.clone(),
+            unmap_map.clone(),
             audit_map.clone(),
             preload_map.clone(),
             std::env::current_exe()?,
@@ -182,6 +187,7 @@ impl<'a> Linker<'a> {
         self.librdmacm()?;
         self.preloaded(SHIM, "verbena_shim", &shim_map)?;
         self.preloaded(PRELOAD, "verbena_preload", &preload_map)?;
+        self.preloaded(UNMAP, "verbena_unmap", &unmap_map)?;
         self.audit(&audit_map)?;
         for name in ALIASES {
             self.alias(name)?;

@@ -133,6 +133,7 @@ const LAYERS: &[LayerRule] = &[
     pure("verbena-shim", &[], &["libc"]),
     pure("verbena-audit", &[], &[]),
     pure("verbena-preload", &[], &["libc"]),
+    pure("verbena-unmap", &[], &["libc"]),
     free(
         "verbena-cli",
         &[

@@ -15,6 +15,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "dropin/shim/",
     "dropin/audit/",
     "dropin/preload/",
+    "dropin/unmap/",
     "crates/ring/src/memory.rs",
     "crates/ring/src/memory/",
     "crates/sync/src/ring.rs",
