@@ -201,7 +201,9 @@ impl Inner {
         self.cause.record(FailureKind::of_violation(violation), || {
             format!("the peer violated the protocol: {violation}")
         });
-        if let Violation::Access { stag, .. } = violation {
+        if let Violation::Access { stag, .. } = violation
+            && !self.is_relaying()
+        {
             self.cause.add_access(*stag, &init.tpt);
         }
         // Requests acknowledged before that, perhaps in the same bytes, have succeeded.
@@ -212,6 +214,9 @@ impl Inner {
             _ => None,
         };
         // Any other violation leaves the claimed receive to the flush.
+        if let Some(status) = status {
+            self.fail_relayed(status);
+        }
         if let Some(status) = status
             && let Some(receive) = self.receive.take_claimed()
         {
@@ -419,6 +424,7 @@ impl Inner {
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
         self.receive.drop_ahead();
+        self.drop_relays();
         while let Some(receive) = self
             .receive
             .next_early()
