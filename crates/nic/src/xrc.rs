@@ -8,8 +8,7 @@
 pub(crate) mod record;
 
 use core::fmt;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use verbena_events::event::Outbox;
@@ -22,9 +21,6 @@ use crate::memory_scope::MemoryScope;
 use crate::srq::Srq;
 
 pub use record::LONGEST;
-
-/// All numbers of shared receive queues.
-const ALL_NUMBERS: u32 = 1 << 24;
 
 /// Numbers below this one are queue pairs; those that wait for a receive on behalf of another process have one from here on.
 pub const FIRST_WAITER: u32 = 1 << 24;
@@ -59,12 +55,52 @@ pub struct PathClosed;
 /// An XRC domain.
 #[derive(Debug)]
 pub struct XrcDomain {
-    /// Its numbers in this process: the first, and how many.
-    numbers: (u32, u32),
-    /// Added to the number that a queue has in its function.
+    /// In a domain of one process: added to the number that a queue has in its function.
     base: u32,
     srqs: Mutex<HashMap<Srqn, Arc<XrcSrq>>>,
-    processes: Option<Box<dyn XrcProcesses>>,
+    shared: Option<Shared>,
+}
+
+/// What a domain of several processes has.
+#[derive(Debug)]
+struct Shared {
+    /// Its numbers in this process: the first, and how many.
+    numbers: (u32, u32),
+    given: Mutex<Given>,
+    processes: Box<dyn XrcProcesses>,
+}
+
+/// The numbers of this process that are in use, and the offset of the next.
+#[derive(Debug)]
+struct Given {
+    next: u32,
+    /// By the number of the queue in its function.
+    by_queue: HashMap<u32, Srqn>,
+    taken: HashSet<Srqn>,
+}
+
+impl Shared {
+    /// Gives a queue a number that none has, as late as possible after it was one's before.
+    fn give(&self, srq: u32) -> bool {
+        let (first, count) = self.numbers;
+        let mut given = self.given.lock();
+        for _ in 0..count {
+            let number = Srqn::wrapping(first + given.next);
+            given.next = (given.next + 1) % count;
+            if given.taken.insert(number) {
+                given.by_queue.insert(srq, number);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn take_back(&self, srq: u32) {
+        let mut given = self.given.lock();
+        if let Some(number) = given.by_queue.remove(&srq) {
+            given.taken.remove(&number);
+        }
+    }
 }
 
 /// A shared receive queue of an XRC domain, with what a target needs to receive into it.
@@ -100,39 +136,50 @@ impl XrcDomain {
     /// A domain of this process, without queues; `base` is random.
     pub fn new(base: u32) -> XrcDomain {
         XrcDomain {
-            numbers: (0, ALL_NUMBERS),
             base,
             srqs: Mutex::new(HashMap::new()),
-            processes: None,
+            shared: None,
         }
     }
 
-    /// A domain that other processes have, too: `numbers` are the first number of this process, and how many it has.
+    /// A domain that other processes have, too: `numbers` are the first number of this process, and how many it has. `base` is random.
     pub fn shared(base: u32, numbers: (u32, u32), processes: Box<dyn XrcProcesses>) -> XrcDomain {
+        let given = Given {
+            next: base % numbers.1.max(1),
+            by_queue: HashMap::new(),
+            taken: HashSet::new(),
+        };
         XrcDomain {
-            numbers: (numbers.0, numbers.1.max(1)),
-            processes: Some(processes),
+            shared: Some(Shared {
+                numbers,
+                given: Mutex::new(given),
+                processes,
+            }),
             ..XrcDomain::new(base)
         }
     }
 
-    /// The number by which requests name the queue with this number in its function.
+    /// The number by which requests name a queue of the domain, from its number in its function.
     pub fn number_of(&self, srq: u32) -> Srqn {
-        let (first, count) = self.numbers;
-        Srqn::wrapping(first + self.base.wrapping_add(srq) % count)
-    }
-
-    /// False if another queue has the number.
-    #[must_use = "requests do not find the queue"]
-    pub(crate) fn add(&self, queue: XrcSrq) -> bool {
-        let number = self.number_of(queue.srq.number());
-        match self.srqs.lock().entry(number) {
-            Entry::Occupied(_) => false,
-            Entry::Vacant(vacant) => {
-                vacant.insert(Arc::new(queue));
-                true
+        match &self.shared {
+            None => Srqn::wrapping(self.base.wrapping_add(srq)),
+            Some(shared) => {
+                let given = shared.given.lock();
+                given.by_queue.get(&srq).copied().unwrap_or_default()
             }
         }
+    }
+
+    /// False if all numbers are in use.
+    #[must_use = "requests do not find the queue"]
+    pub(crate) fn add(&self, queue: XrcSrq) -> bool {
+        let srq = queue.srq.number();
+        let is_numbered = self.shared.as_ref().is_none_or(|shared| shared.give(srq));
+        if is_numbered {
+            let number = self.number_of(srq);
+            self.srqs.lock().insert(number, Arc::new(queue));
+        }
+        is_numbered
     }
 
     /// No request finds this queue any more, nothing of another process completes there, and those of them that wait for a receive are woken.
@@ -140,6 +187,9 @@ impl XrcDomain {
         let removed = self.srqs.lock().remove(&number);
         if let Some(queue) = removed {
             *queue.destroyed.lock() = true;
+            if let Some(shared) = &self.shared {
+                shared.take_back(queue.srq.number());
+            }
             for waiter in queue.srq.waiters_from(FIRST_WAITER) {
                 out.wake(waiter);
             }
@@ -152,7 +202,7 @@ impl XrcDomain {
 
     /// The other processes of the domain, if it has any.
     pub(crate) fn processes(&self) -> Option<&dyn XrcProcesses> {
-        self.processes.as_deref()
+        self.shared.as_ref().map(|shared| &*shared.processes)
     }
 
     /// Shared receive queues in it.

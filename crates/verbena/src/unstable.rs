@@ -10,5 +10,8 @@ pub use verbena_engine::security::access;
 pub use verbena_engine::sys::runtime;
 pub use verbena_engine::sys::{Channel, interface_mtu, interface_name, interface_of, is_link_up};
 pub use verbena_engine::sys::{processor, spawn, timestamp};
-pub use verbena_engine::{Backoff, EngineThread, Notify, WeakCompletionQueue, device_addresses};
+pub use verbena_engine::{
+    Backoff, EngineThread, Notify, TargetElsewhere, TargetHandle, WeakCompletionQueue,
+    device_addresses,
+};
 pub use verbena_mem::catches_faults;

@@ -1,5 +1,5 @@
-//! XRC domains. A file names a domain within its process: opening the same file again returns a handle of the same domain, with `O_CREAT` or
-//! without. The adapter lives in the process, so the domain of a file in one process is not the one in another (docs/dropin.md).
+//! XRC domains. A file names a domain for all processes of a user: opening it again returns a handle of the same domain, with `O_CREAT` or
+//! without. The adapter lives in the process, so messages for another process are relayed (docs/dropin.md).
 //! A domain in use by a queue pair or a shared receive queue is not closed (`EBUSY`).
 
 use core::ffi::c_int;
@@ -9,11 +9,11 @@ use verbena::low::Xrcd;
 
 use crate::abi::*;
 use crate::caller::{arg_ref, handle};
-use crate::context;
 use crate::errno::{Errno, number, pointer};
 use crate::object::Object;
 use crate::uses::{Use, Uses};
 use crate::xrc_domains::SharedDomain;
+use crate::{context, qp};
 
 /// The library's part of a handle of a domain.
 pub(crate) struct XrcDomain {
@@ -61,10 +61,14 @@ pub(crate) unsafe extern "C" fn open_xrcd(
             return Err(Errno::INVAL);
         }
         let domain = XrcDomain {
-            shared: own
-                .function
-                .xrc_domains
-                .open(&own.function.device, attr.fd, attr.oflags)?,
+            shared: own.function.xrc_domains.open(
+                &own.function.device,
+                attr.fd,
+                attr.oflags,
+                |domain| {
+                    qp::share_targets(&own.function, domain);
+                },
+            )?,
             uses: Uses::default(),
             _context: own.uses.begin(),
         };
