@@ -77,10 +77,34 @@ static struct ibv_qp *create_initiator(struct process *own)
 	return qp;
 }
 
+/* Each end has the attributes of its role: an initiator receives no requests, and a target sends none. */
 static void connect_to(struct ibv_context *context, struct ibv_qp *qp, uint32_t peer)
 {
-	struct side side = { .context = context, .qp = qp };
-	join_with(&side, peer, ACCESS & ~IBV_ACCESS_LOCAL_WRITE, 4);
+	int target = qp->qp_type == IBV_QPT_XRC_RECV;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = target ? ACCESS & ~IBV_ACCESS_LOCAL_WRITE : 0
+	};
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	memset(&attr, 0, sizeof attr);
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = IBV_MTU_1024;
+	attr.dest_qp_num = peer;
+	attr.ah_attr.is_global = 1;
+	attr.ah_attr.port_num = 1;
+	attr.min_rnr_timer = 1;
+	attr.max_dest_rd_atomic = 4;
+	CHECK(!ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid));
+	CHECK(!ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				     (target ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)));
+	memset(&attr, 0, sizeof attr);
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = 14;
+	attr.retry_cnt = attr.rnr_retry = 7;
+	attr.max_rd_atomic = 4;
+	CHECK(!ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+				     (target ? 0 : IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)));
 }
 
 static void post(struct process *own, uint64_t at, uint32_t length)
@@ -358,7 +382,7 @@ int main(void)
 	int fd = mkstemp(path);
 	CHECK(fd >= 0 && !unlink(path));
 	/* Forked before a device is open here. */
-	struct agent agents[2];
+	struct agent agents[2] = { 0 };
 	agents[0] = start(fd, agents, 0);
 	agents[1] = start(fd, agents, 1);
 	struct agent *owner = &agents[0], *holder = &agents[1];
@@ -421,7 +445,7 @@ int main(void)
 	for (int i = 0; i < 8; i++)
 		request(&own, qp, holder, IBV_WR_SEND, 64, 0);
 	kill_agent(owner);
-	int delivered = 0, sent = 0;
+	int delivered = 0, before = 0;
 	for (int i = 0; i < 8; i++)
 		delivered += completed(&own).status == IBV_WC_SUCCESS;
 	CHECK(!ibv_destroy_qp(qp));
@@ -429,19 +453,20 @@ int main(void)
 	*holder = start(fd, agents, 1);
 	qp = connect_agent(&own, holder);
 	/* What was not received before is received now; a message that was cut may have ended its receive. */
-	struct message got = { 0 };
+	struct message got;
 	for (int i = 0; i < 8; i++) {
 		ASK(owner, .what = 'p', .at = 0, .length = 64);
 		snprintf(own.memory, 32, "again %d", i);
 		request(&own, qp, owner, IBV_WR_SEND, 64, 0);
 		succeeds(&own);
 	}
-	while (strcmp(got.text, "again 7") || got.qp != holder->target) {
+	for (int received = 0; received < 8; before += got.qp != holder->target) {
 		got = ASK(owner, .what = 'c');
 		CHECK(got.status == IBV_WC_SUCCESS || got.status == IBV_WC_WR_FLUSH_ERR);
-		sent++;
+		received += got.qp == holder->target;
 	}
-	CHECK(sent >= 8 && sent <= 16 && delivered <= 8);
+	/* An initiator that saw a success is right; of the others, some may have arrived. */
+	CHECK(before >= delivered && before <= 8);
 	CHECK(!ibv_destroy_qp(qp));
 
 	/* The domain ends with its last process. */
