@@ -24,6 +24,7 @@ mod receive;
 mod receive_state;
 mod register;
 mod relay;
+mod relay_state;
 mod responder;
 mod roce;
 mod send;

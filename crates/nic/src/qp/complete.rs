@@ -129,9 +129,11 @@ impl Inner {
     /// peer that closes in good order announces it (`Features::CLOSING_ACK`). Without that the close is the end of the
     /// process, and a FIN instead of a reset means that the process had read every byte that its TCP acknowledged: each
     /// complete request among them was executed, unless a request before it was refused (docs/connections.md). A proxy terminates
-    /// TCP itself and has bytes that the process never read, so the connection must be known to be direct.
+    /// TCP itself and has bytes that the process never read, so the connection must be known to be direct. An XRC target may have read requests for a
+    /// queue of another process, which has not executed them, so nothing is presumed of it.
     pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
-        let tracked = init.personality == Personality::Roce && init.qp_type.is_reliable();
+        let executes = init.qp_type.is_reliable() && init.qp_type != QpType::XrcSend;
+        let tracked = init.personality == Personality::Roce && executes;
         let Some(undelivered) = undelivered.filter(|_| tracked && !self.link.is_gone()) else {
             return;
         };

@@ -16,7 +16,7 @@ use super::link_state::LinkState;
 use super::pending_faults::Injected;
 use super::queue::Heads;
 use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, ReceiveState, UNTIMED};
-use super::relay::PROCESS_WAIT;
+use super::relay_state::PROCESS_WAIT;
 use super::responder::Responder;
 use super::send_queue::SendQueue;
 use super::transmit_buffer::TransmitBuffer;

@@ -3,11 +3,7 @@
 //! acknowledgement of each request until it has answered. While an answer is waited for, the stream is not read.
 //!
 //! A conversation has one request without an answer at most. It ends with the stream, when the other process breaks its rules, ends, or does
-//! not answer for [`PROCESS_WAIT`]; a message that was in progress then fails as one for a queue that does not exist.
-
-use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::Arc;
+//! not answer for `PROCESS_WAIT`; a message that was in progress then fails as one for a queue that does not exist.
 
 use verbena_events::event::Outbox;
 use verbena_stream::{Claim, Delivery, Place, Run, Time, Violation};
@@ -20,104 +16,15 @@ use super::inner::Inner;
 use super::owed::Owed;
 use super::place::Placed;
 use super::receive_state::{BlockReason, Blocked};
+use super::relay_state::{MAX_CONVERSATIONS, MAX_READ_BYTES, PROCESS_WAIT, Phase, open};
 use super::responder::Response;
 use crate::state::Personality;
 use crate::wc::Status;
-use crate::xrc::record::{Answer, End, HEAD, LONGEST, MAX_BODY, Reason, Request, VERSION};
-use crate::xrc::{PathClosed, XrcPath, XrcProcesses};
-
-/// How long another process may take for an answer. One that is stopped for a moment goes on later.
-pub(super) const PROCESS_WAIT: Duration = Duration::from_secs(20);
-
-/// Bytes of reads from other processes that a target holds until their responses are sent, and of one read.
-const MAX_READ_BYTES: usize = 16 << 20;
-
-/// Conversations of a target with other processes.
-const MAX_CONVERSATIONS: usize = 64;
+use crate::xrc::record::{Answer, End, LONGEST, MAX_BODY, Reason, Request};
+use crate::xrc::{PathClosed, XrcProcesses};
 
 /// The address of a request that has none.
 const NOWHERE: To = To::new(0);
-
-/// A conversation with the process of a queue. Invariant: records are unsent only behind each other, in order.
-#[derive(Debug)]
-pub(super) struct Relay {
-    process: u32,
-    path: Arc<dyn XrcPath>,
-    /// The queue that requests are for.
-    number: Srqn,
-    phase: Phase,
-    /// A message is being received: it has a receive, or a part of its bytes was sent.
-    busy: bool,
-    /// The peer was told that there is no receive, and READY follows.
-    unready: bool,
-    /// There was no room for these records; no more than the bytes that were read at once.
-    unsent: VecDeque<Vec<u8>>,
-    /// The bytes of a read that have come so far.
-    read: Vec<u8>,
-}
-
-/// Whether an answer is waited for.
-#[derive(Debug)]
-enum Phase {
-    Idle,
-    Waiting,
-    /// It has come, and the request that it belongs to continues.
-    Answered(Answer),
-}
-
-impl Relay {
-    fn send(&mut self, request: Request, body: &[u8]) -> Result<(), PathClosed> {
-        let head = request.emit();
-        if self.unsent.is_empty() && self.path.send(&head, body)? {
-            return Ok(());
-        }
-        self.unsent.push_back([&head, body].concat());
-        Ok(())
-    }
-
-    /// Sends what there was no room for.
-    fn flush(&mut self) -> Result<(), PathClosed> {
-        while let Some(record) = self.unsent.front() {
-            let (head, body) = record.split_at(HEAD);
-            if !self.path.send(head, body)? {
-                break;
-            }
-            self.unsent.pop_front();
-        }
-        Ok(())
-    }
-
-    /// Receives what has come; true if a receive is ready.
-    fn receive(&mut self, room: &mut [u8]) -> Result<bool, PathClosed> {
-        let mut ready = false;
-        while let Some(len) = self.path.receive(room)? {
-            let record = room.get(..len).unwrap_or_default();
-            let (answer, body) = Answer::parse(record).ok_or(PathClosed)?;
-            match (&self.phase, answer) {
-                (_, Answer::Ready) if self.unready => {
-                    self.unready = false;
-                    ready = true;
-                }
-                (Phase::Waiting, Answer::Ready) => return Err(PathClosed),
-                (Phase::Waiting, answer) => {
-                    self.read.extend_from_slice(body);
-                    if self.read.len() > MAX_READ_BYTES {
-                        return Err(PathClosed);
-                    }
-                    self.phase = Phase::Answered(answer);
-                }
-                // Also the end of a queue whose receive is waited for.
-                _ => return Err(PathClosed),
-            }
-        }
-        Ok(ready)
-    }
-
-    /// Something would be lost with the conversation.
-    fn is_needed(&self) -> bool {
-        self.busy || self.unready || !matches!(self.phase, Phase::Idle)
-    }
-}
 
 /// Which conversation.
 impl Inner {
@@ -213,25 +120,6 @@ impl Inner {
     }
 }
 
-fn open(init: &QpInit, processes: &dyn XrcProcesses, process: u32) -> Option<Box<Relay>> {
-    let mut relay = Box::new(Relay {
-        process,
-        path: processes.connect(process, init.number)?,
-        number: Srqn::wrapping(0),
-        phase: Phase::Idle,
-        busy: false,
-        unready: false,
-        unsent: VecDeque::new(),
-        read: Vec::new(),
-    });
-    let hello = Request::Hello {
-        version: VERSION,
-        qpn: init.wc_qpn,
-    };
-    relay.send(hello, &[]).ok()?;
-    Some(relay)
-}
-
 /// Requests of the peer.
 impl Inner {
     /// A message needs a receive; false if the stream must wait for the answer, or is over.
@@ -316,7 +204,7 @@ impl Inner {
             at += piece.len() as u32;
             sent = sent.and_then(|()| relay.send(request, piece));
         }
-        let is_full = !relay.unsent.is_empty();
+        let is_full = relay.is_full();
         if sent.is_err() {
             self.break_off(init, out);
             return Placed::StreamEnded;
@@ -629,7 +517,7 @@ impl Inner {
         };
         let now = relay.path.now();
         let received = relay.flush().and_then(|()| relay.receive(&mut room));
-        let is_full = !relay.unsent.is_empty();
+        let is_full = relay.is_full();
         let waits = matches!(relay.phase, Phase::Waiting);
         self.now = self.now.max(now);
         match received {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use verbena_wire::Srqn;
 
 use super::QpInit;
-use super::relay::Relay;
+use super::relay_state::Relay;
 
 /// The queue that requests are for.
 #[derive(Debug, Default)]

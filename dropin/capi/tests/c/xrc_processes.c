@@ -420,7 +420,8 @@ int main(void)
 	/* The process of the queue is killed while a message for it waits: the message fails, and other queues of the domain go on. */
 	qp = connect_agent(&own, owner);
 	ASK(holder, .what = 'p', .at = 0, .length = 64);
-	CHECK(!kill(holder->pid, SIGSTOP));
+	int state;
+	CHECK(!kill(holder->pid, SIGSTOP) && waitpid(holder->pid, &state, WUNTRACED) == holder->pid && WIFSTOPPED(state));
 	request(&own, qp, holder, IBV_WR_SEND, 64, 0);
 	kill_agent(holder);
 	fails(&own, IBV_WC_REM_INV_REQ_ERR);
@@ -444,9 +445,10 @@ int main(void)
 	qp = connect_agent(&own, owner);
 	for (int i = 0; i < 8; i++)
 		request(&own, qp, holder, IBV_WR_SEND, 64, 0);
+	succeeds(&own);
 	kill_agent(owner);
-	int delivered = 0, before = 0;
-	for (int i = 0; i < 8; i++)
+	int delivered = 1, before = 0;
+	for (int i = 1; i < 8; i++)
 		delivered += completed(&own).status == IBV_WC_SUCCESS;
 	CHECK(!ibv_destroy_qp(qp));
 	*owner = *holder;

@@ -374,6 +374,33 @@ fn missing_receive_delays_the_message() {
 }
 
 #[test]
+fn receive_posted_behind_the_answer_is_taken() {
+    for destroyed in [false, true] {
+        let mut world = World::new(Setup::default());
+        let gather = [world.pair.a.sge(0, 8)];
+        world.post(1, SEND, &gather);
+        world.pair.run();
+        assert_eq!(world.execute(10), 2, "greeting and claim");
+        // Both records are there when the target is woken.
+        if destroyed {
+            world.there.remove(world.number, &mut world.out);
+            world.wake_executor();
+        } else {
+            world.receive(10, 100);
+        }
+        assert_eq!(world.wires.answers.lock().len(), 2);
+        world.run();
+        let status = if destroyed {
+            Status::RemInvReqErr
+        } else {
+            Status::Success
+        };
+        assert_eq!(world.pair.a.statuses(), [(1, status)]);
+        assert_eq!(world.pair.b.qp.counters().rnr_sent, 0);
+    }
+}
+
+#[test]
 fn message_longer_than_its_receive_fails_both() {
     let mut world = World::new(Setup::default());
     world.receive(10, 100);
