@@ -245,6 +245,7 @@ impl Core {
                     // V5: datagrams wait for memory, too.
                     self.routes.ud_demux.resume(&self.function, number, out);
                     self.routes.ulps.resume(number, out);
+                    self.routes.xrc_waiters.resume(number);
                     continue;
                 };
                 qp.wake(wake, out);

@@ -4,7 +4,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use verbena_mem::{Misuse, Pd, Reserved, Tpt};
@@ -22,7 +22,7 @@ use crate::notify::Inbox;
 use crate::poll::queue::CompletionQueue;
 use crate::roce::cm::RoceCm;
 use crate::security::access::AccessList;
-use crate::sys::Listener;
+use crate::sys::{self, Listener};
 use crate::ulp::dial::UlpConnecting;
 use crate::ulp::pair::UlpOptions;
 use crate::verbs::control::{ControlCallback, ControlQueue};
@@ -30,6 +30,7 @@ use crate::verbs::function_handle::FunctionOptions;
 use crate::verbs::queue_pair::{QueuePair, QueuePairOptions, XrcDomain};
 use crate::verbs::shared_receive_queue::{SharedReceiveQueue, XrcParts};
 use crate::verbs::shared_send_queue::SharedSendQueue;
+use crate::verbs::xrc::XrcFile;
 
 /// An adapter function with its threads and sockets.
 #[derive(Debug)]
@@ -124,6 +125,23 @@ impl Engine {
     pub fn create_xrc_domain(&self, pd: Pd) -> Result<XrcDomain, Error> {
         self.core.check()?;
         XrcDomain::new(&self.core, pd)
+    }
+
+    /// The XRC domain that a file names, for all processes of this user that open it. The caller keeps the file open meanwhile, so that its inode names no
+    /// other one. `create`: it may be new; `exclusive`: it must be.
+    pub fn open_xrc_domain(
+        &self,
+        pd: Pd,
+        file: BorrowedFd<'_>,
+        (create, exclusive): (bool, bool),
+    ) -> Result<XrcDomain, Error> {
+        self.core.check()?;
+        let file = XrcFile {
+            inode: sys::inode_of(file)?,
+            create,
+            exclusive,
+        };
+        XrcDomain::of_file(&self.core, pd, file)
     }
 
     /// A shared receive queue of an XRC domain; its receives complete in `cq`.

@@ -83,3 +83,4 @@ pub use verbs::queue_pair::{
 };
 pub use verbs::shared_receive_queue::SharedReceiveQueue;
 pub use verbs::shared_send_queue::{SendQueue, SharedSendQueue};
+pub use verbs::xrc::{TargetElsewhere, TargetHandle};

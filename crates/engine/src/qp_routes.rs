@@ -14,6 +14,7 @@ use crate::roce::connection::RoceConnection;
 use crate::ulp::stream::UlpStreams;
 use crate::verbs::queue_pair::QpAttr;
 use crate::verbs::ssq_driver::SsqDrivers;
+use crate::verbs::xrc::XrcWaiters;
 
 /// The tables of an engine.
 #[derive(Default)]
@@ -32,6 +33,8 @@ pub(crate) struct QpRoutes {
     pub(crate) ulps: UlpStreams,
     /// Shared send queues, by number (V6).
     pub(crate) ssq_drivers: SsqDrivers,
+    /// What waits for receives on behalf of XRC targets of other processes.
+    pub(crate) xrc_waiters: XrcWaiters,
 }
 
 impl QpRoutes {

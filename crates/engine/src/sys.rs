@@ -28,6 +28,7 @@ mod fd;
 pub mod fd_channel;
 pub mod fork;
 pub mod handover_listener;
+mod inode;
 #[cfg_attr(shuttle, path = "sys/simulated/interfaces.rs")]
 pub mod interfaces;
 pub mod link;
@@ -78,6 +79,7 @@ pub use error::{Error, Result};
 pub use fd_channel::{FdChannel, FdChannelError};
 pub use fork::{fork_count, watch_forks};
 pub use handover_listener::HandoverListener;
+pub use inode::inode_of;
 pub use interfaces::{interface_mtu, interface_name, interface_of, interfaces, running_interfaces};
 pub use link::{LinkSocket, is_link_up};
 pub use listener::Listener;

@@ -8,3 +8,4 @@ pub(crate) mod queue_pair;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod shared_send_queue;
 pub(crate) mod ssq_driver;
+pub(crate) mod xrc;

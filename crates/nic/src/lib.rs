@@ -49,6 +49,7 @@ pub use function::{
 };
 pub use memory_scope::MemoryScope;
 pub use object::Object;
+pub use qp::XrcExecutor;
 pub use qp::{
     Acks, FrameStarts, Image, ImageError, MigrateRefusal, OnFailure, PacketSender, PacketTurn, Qp,
     QpInit, Receiving, RegisterError, Registration, Sending, Traits, Transfer,
@@ -68,4 +69,4 @@ pub use verbena_stream::Time;
 pub use verbena_sync::CombiningLock;
 pub use wc::{ControlOp, Header, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};
-pub use xrc::XrcDomain;
+pub use xrc::{PathClosed, XrcDomain, XrcPath, XrcProcesses};

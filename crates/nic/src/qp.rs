@@ -23,6 +23,8 @@ mod queue;
 mod receive;
 mod receive_state;
 mod register;
+mod relay;
+mod relay_state;
 mod responder;
 mod roce;
 mod send;
@@ -39,6 +41,7 @@ mod wait;
 mod waits;
 mod wire;
 pub(crate) mod wqe;
+mod xrc_executor;
 
 pub use ahead::{Segment, SegmentTaken};
 pub use attributes::Psns;
@@ -54,6 +57,7 @@ pub use roce::{PacketSender, PacketTurn};
 pub use send::{Acks, Sending};
 pub use transfer::Transfer;
 pub use waits::{Blocked, RnrWait, Waits};
+pub use xrc_executor::{BadRecord, XrcExecutor};
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};

@@ -211,6 +211,13 @@ impl Srq {
         heir
     }
 
+    /// Those that wait or have a reserved receive, and whose numbers begin with this one.
+    pub(crate) fn waiters_from(&self, first: u32) -> Vec<u32> {
+        let inner = self.inner.lock();
+        let all = inner.waiters.tickets.keys().chain(&inner.reserved);
+        all.copied().filter(|waiter| *waiter >= first).collect()
+    }
+
     /// A receive is reserved for this queue pair.
     pub(crate) fn has_reservation(&self, qpn: u32) -> bool {
         self.inner.lock().reserved.contains(&qpn)

@@ -43,7 +43,7 @@ pub use crate::promise::QpConnecting;
 pub use crate::qp::{Qp, QpEndpoint, QpOptions, QpReceiver, QpSender};
 pub use crate::srq::Srq;
 pub use crate::ssq::{Ssq, SsqOptions};
-pub use crate::xrc::Xrcd;
+pub use crate::xrc::{XrcOpen, Xrcd};
 
 // Requests, completions and their parts: the adapter's own types, because a copy of each would cost what the layer saves. They have the
 // fields of rdma-core's structures, which have been the same since 2005.

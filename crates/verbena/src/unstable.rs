@@ -11,7 +11,10 @@ pub use verbena_engine::sys::runtime;
 pub use verbena_engine::sys::{Channel, interface_mtu, interface_name, interface_of, is_link_up};
 pub use verbena_engine::sys::{processor, spawn, timestamp};
 pub use verbena_engine::trace;
-pub use verbena_engine::{Backoff, EngineThread, Notify, WeakCompletionQueue, device_addresses};
+pub use verbena_engine::{
+    Backoff, EngineThread, Notify, TargetElsewhere, TargetHandle, WeakCompletionQueue,
+    device_addresses,
+};
 pub use verbena_mem::catches_faults;
 pub use verbena_nic::trace::TraceEvent;
 pub use verbena_nic::{QpState, WcOp};

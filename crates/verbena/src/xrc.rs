@@ -3,6 +3,8 @@
 //! domain alive. XRC is an extension of Verbena (docs/extensions.md): both ends must be Verbena.
 
 use core::fmt;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use verbena_engine::XrcDomain;
@@ -74,6 +76,42 @@ impl Device {
     pub fn xrcd(&self) -> Result<Xrcd, Error> {
         let domain = Domain::new(self.inner().clone())?;
         let engine = domain.device.engine.create_xrc_domain(domain.pd)?;
+        Ok(Xrcd { engine, domain })
+    }
+}
+
+/// Whether the XRC domain that a file names may or must be new; for [`Device::xrcd_of_file`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum XrcOpen {
+    /// A process must have it.
+    Existing,
+    /// It is created if no process has it.
+    Create,
+    /// No process may have it.
+    CreateNew,
+}
+
+impl Device {
+    /// Opens the XRC domain that a file names, for all processes of this user and network namespace that open it. The targets of each reach the shared receive
+    /// queues of all: what is for a queue of another process is received there (docs/dropin.md). Keep the file open as long as the domain exists; it is
+    /// neither read nor written.
+    ///
+    /// ```
+    /// use verbena::Device;
+    /// use verbena::low::XrcOpen;
+    /// # let path = std::env::temp_dir().join(format!("xrc-example-{}", std::process::id()));
+    /// # let file = std::fs::File::create(&path)?;
+    /// # std::fs::remove_file(&path)?;
+    /// let device = Device::open()?;
+    /// assert!(device.xrcd_of_file(&file, XrcOpen::Existing).is_err());
+    /// let xrcd = device.xrcd_of_file(&file, XrcOpen::Create)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn xrcd_of_file(&self, file: &File, open: XrcOpen) -> Result<Xrcd, Error> {
+        let how = (open != XrcOpen::Existing, open == XrcOpen::CreateNew);
+        let domain = Domain::new(self.inner().clone())?;
+        let engine = &domain.device.engine;
+        let engine = engine.open_xrc_domain(domain.pd, file.as_fd(), how)?;
         Ok(Xrcd { engine, domain })
     }
 }
@@ -179,6 +217,14 @@ impl Qp {
             return Err(PostSendError { posted: 0, source });
         };
         self.0.qp.post_sends_to(srqn, wrs)
+    }
+}
+
+/// What the drop-in library needs (`ibv_open_qp`).
+impl Xrcd {
+    #[doc(hidden)]
+    pub fn engine_domain(&self) -> &XrcDomain {
+        &self.engine
     }
 }
 

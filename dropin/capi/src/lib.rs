@@ -40,6 +40,7 @@ mod mr;
 mod mw;
 mod object;
 mod open_device;
+mod open_xrcd;
 mod pd;
 mod port;
 mod profile;

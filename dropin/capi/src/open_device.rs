@@ -11,7 +11,7 @@ use crate::abi::*;
 use crate::async_event::Events;
 use crate::errno::{Errno, pointer};
 use crate::function::{config, open_function};
-use crate::{check, context, cq, device, dm, mr, mw, pd, port, qp, query, srq, xrcd};
+use crate::{check, context, cq, device, dm, mr, mw, open_xrcd, pd, port, qp, query, srq, xrcd};
 
 pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     check::start(config().and_then(|config| config.check.as_deref()));
@@ -27,7 +27,7 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     verbs.create_qp_ex = Some(qp::create_qp_ex);
     verbs.create_srq_ex = Some(srq::create_srq_ex);
     verbs.get_srq_num = Some(srq::get_srq_num);
-    verbs.open_xrcd = Some(xrcd::open_xrcd);
+    verbs.open_xrcd = Some(open_xrcd::open_xrcd);
     verbs.close_xrcd = Some(xrcd::close_xrcd);
     verbs.open_qp = Some(qp::open_qp);
     verbs.query_rt_values = Some(query::query_rt_values);

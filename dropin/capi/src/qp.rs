@@ -300,8 +300,35 @@ fn complete(
     Ok(qp)
 }
 
-/// Opens another handle of an XRC target of this process: the target is destroyed with the last one. Asynchronous events of the target are
-/// reported for the handle that created it. A number that no target of the domain has here is `EINVAL`; so is one of another process.
+/// Another handle of the XRC target with this number that the function has in the domain, and whether the connection manager moves it.
+fn find_target(
+    function: &AdapterFunction,
+    number: u32,
+    domain: &Arc<SharedDomain>,
+) -> Option<(Transport, bool)> {
+    let found = function.pairs.with(number, |at| {
+        // SAFETY: the table has the queue pair, so it exists until `with` returns.
+        let pair = unsafe { of(at.0) }.ok()?;
+        let same = |shared: &Arc<SharedDomain>| Arc::ptr_eq(shared, domain);
+        pair.xrcd.as_ref().filter(|shared| same(shared))?;
+        let managed = pair.managed.load(Ordering::Acquire);
+        Some((pair.transport.open_target()?, managed))
+    });
+    found.flatten()
+}
+
+/// Lets other processes open the targets that the function has in the domain.
+pub(crate) fn share_targets(function: &Arc<AdapterFunction>, domain: &Arc<SharedDomain>) {
+    let (function, shared) = (Arc::downgrade(function), Arc::downgrade(domain));
+    domain.xrcd().engine_domain().share_targets(move |number| {
+        let (function, shared) = (function.upgrade()?, shared.upgrade()?);
+        let (target, _) = find_target(&function, number, &shared)?;
+        Some(Box::new(target))
+    });
+}
+
+/// Opens another handle of an XRC target, of this or another process: the target is destroyed with the last one, or with its process. Asynchronous events
+/// of the target are reported for the handle that created it. A number that no target of the domain has is `EINVAL`.
 ///
 /// # Safety
 /// `context` is open; `attr` is null or valid during the call, and its domain is null or was created by this library.
@@ -321,17 +348,12 @@ pub(crate) unsafe extern "C" fn open_qp(
         }
         // SAFETY: the caller guarantees that the domain is null or was created by this library.
         let domain = unsafe { xrcd::of(attr.xrcd)? };
-        let found = own.function.pairs.with(attr.qp_num, |at| {
-            // SAFETY: the table has the queue pair, so it exists until `with` returns.
-            let pair = unsafe { of(at.0) }.ok()?;
-            let same = |shared: &Arc<SharedDomain>| Arc::ptr_eq(shared, domain.shared());
-            pair.xrcd.as_ref().filter(|shared| same(shared))?;
-            Some((
-                pair.transport.open_target()?,
-                pair.managed.load(Ordering::Acquire),
-            ))
-        });
-        let (transport, managed) = found.flatten().ok_or(Errno::INVAL)?;
+        let elsewhere = || {
+            let transport = Transport::open_elsewhere(domain.xrcd(), attr.qp_num)?;
+            Some((transport, true))
+        };
+        let found = find_target(&own.function, attr.qp_num, domain.shared());
+        let (transport, managed) = found.or_else(elsewhere).ok_or(Errno::INVAL)?;
         let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
         let init = ibv_qp_init_attr {
             qp_context: if named {
@@ -421,7 +443,7 @@ impl Pair {
     pub(crate) fn connection(&self) -> Option<&Qp> {
         match &self.transport {
             Transport::Connected(qp) => Some(qp),
-            Transport::Datagram(_) => None,
+            Transport::Datagram(_) | Transport::Elsewhere(_) => None,
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use verbena::Device;
-use verbena::low::Xrcd;
+use verbena::low::{XrcOpen, Xrcd};
 
 use crate::errno::Errno;
 
@@ -22,9 +22,8 @@ pub(crate) struct SharedDomain {
 }
 
 impl SharedDomain {
-    fn new(device: &Device, file: Option<File>) -> Result<Arc<SharedDomain>, Errno> {
-        let xrcd = device.xrcd()?;
-        Ok(Arc::new(SharedDomain { xrcd, _file: file }))
+    fn new(xrcd: Xrcd, file: Option<File>) -> Arc<SharedDomain> {
+        Arc::new(SharedDomain { xrcd, _file: file })
     }
 
     pub(crate) fn xrcd(&self) -> &Xrcd {
@@ -38,17 +37,24 @@ pub(crate) struct XrcDomains(Mutex<HashMap<(u64, u64), Weak<SharedDomain>>>);
 
 impl XrcDomains {
     /// The domain of a file, or a new one without a file (-1). As the kernel does: `EAGAIN` for a file without a domain if none shall be
-    /// created, `EINVAL` for one with a domain if there shall be none (`O_EXCL`).
+    /// created, `EINVAL` for one with a domain, in this process or another one, if there shall be none (`O_EXCL`). `share` is called with one
+    /// that this process did not have before.
     pub(crate) fn open(
         &self,
         device: &Device,
         fd: c_int,
         oflags: c_int,
+        share: impl FnOnce(&Arc<SharedDomain>),
     ) -> Result<Arc<SharedDomain>, Errno> {
         let creates = oflags & libc::O_CREAT != 0;
+        let open = match (creates, oflags & libc::O_EXCL != 0) {
+            (false, _) => XrcOpen::Existing,
+            (true, false) => XrcOpen::Create,
+            (true, true) => XrcOpen::CreateNew,
+        };
         if fd == -1 {
             return match creates {
-                true => SharedDomain::new(device, None),
+                true => Ok(SharedDomain::new(device.xrcd()?, None)),
                 false => Err(Errno::INVAL),
             };
         }
@@ -58,11 +64,12 @@ impl XrcDomains {
         let mut domains = self.0.lock();
         domains.retain(|_, domain| domain.strong_count() > 0);
         match domains.get(&key).and_then(Weak::upgrade) {
-            Some(_) if creates && oflags & libc::O_EXCL != 0 => Err(Errno::INVAL),
+            Some(_) if open == XrcOpen::CreateNew => Err(Errno::INVAL),
             Some(domain) => Ok(domain),
-            None if !creates => Err(Errno::AGAIN),
             None => {
-                let domain = SharedDomain::new(device, Some(file))?;
+                let xrcd = device.xrcd_of_file(&file, open)?;
+                let domain = SharedDomain::new(xrcd, Some(file));
+                share(&domain);
                 domains.insert(key, Arc::downgrade(&domain));
                 Ok(domain)
             }

@@ -1,5 +1,5 @@
-//! XRC domains. A file names a domain within its process: opening the same file again returns a handle of the same domain, with `O_CREAT` or
-//! without. The adapter lives in the process, so the domain of a file in one process is not the one in another (docs/dropin.md).
+//! XRC domains. A file names a domain for all processes of a user: opening it again returns a handle of the same domain, with `O_CREAT` or
+//! without. The adapter lives in the process, so messages for another process are relayed (docs/dropin.md).
 //! A domain in use by a queue pair or a shared receive queue is not closed (`EBUSY`).
 
 use core::ffi::c_int;
@@ -8,9 +8,8 @@ use std::sync::Arc;
 use verbena::low::Xrcd;
 
 use crate::abi::*;
-use crate::caller::{arg_ref, handle};
-use crate::context;
-use crate::errno::{Errno, number, pointer};
+use crate::caller::handle;
+use crate::errno::{Errno, number};
 use crate::object::Object;
 use crate::uses::{Use, Uses};
 use crate::xrc_domains::SharedDomain;
@@ -42,34 +41,18 @@ pub(crate) unsafe fn of<'a>(xrcd: *const ibv_xrcd) -> Result<&'a XrcDomain, Errn
     handle!(XrcdObject::of(xrcd)).ok_or(Errno::INVAL)
 }
 
-/// Opens or creates a domain.
-///
-/// # Safety
-/// `context` is open; `attr` is null or valid during the call.
-pub(crate) unsafe extern "C" fn open_xrcd(
+/// A handle of the domain, in this context.
+pub(crate) fn allocate(
     context: *mut ibv_context,
-    attr: *mut ibv_xrcd_init_attr,
+    shared: Arc<SharedDomain>,
+    used: Use,
 ) -> *mut ibv_xrcd {
-    let (own, attr) = (handle!(context::of(context)), arg_ref!(attr));
-    pointer(own.and_then(|own| {
-        let attr = attr.ok_or(Errno::INVAL)?;
-        let needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-        if attr.comp_mask & !needed != 0 {
-            return Err(Errno::NOSUPP);
-        }
-        if attr.comp_mask != needed {
-            return Err(Errno::INVAL);
-        }
-        let domain = XrcDomain {
-            shared: own
-                .function
-                .xrc_domains
-                .open(&own.function.device, attr.fd, attr.oflags)?,
-            uses: Uses::default(),
-            _context: own.uses.begin(),
-        };
-        Ok(XrcdObject::allocate(ibv_xrcd { context }, domain))
-    }))
+    let domain = XrcDomain {
+        shared,
+        uses: Uses::default(),
+        _context: used,
+    };
+    XrcdObject::allocate(ibv_xrcd { context }, domain)
 }
 
 /// Closes a handle of a domain; the domain ends with its last handle.

@@ -41,6 +41,30 @@ impl Error {
         )
     }
 
+    /// An XRC domain must be new, and exists (`EINVAL`, as from the kernel).
+    pub(crate) const fn xrc_domain_exists() -> Error {
+        Error::new(
+            "open XRC domain (a process has one of this file, and it must be new)",
+            Errno::INVAL,
+        )
+    }
+
+    /// An XRC domain must exist, and does not (`EAGAIN`, as from the kernel).
+    pub(crate) const fn no_xrc_domain() -> Error {
+        Error::new(
+            "open XRC domain (no process has one of this file)",
+            Errno::AGAIN,
+        )
+    }
+
+    /// An XRC domain has as many processes as it can have.
+    pub(crate) const fn xrc_domain_full() -> Error {
+        Error::new(
+            "open XRC domain (it has as many processes as it can have)",
+            Errno::NOSPC,
+        )
+    }
+
     /// The peer has no listener at this port.
     pub(crate) const fn refused() -> Error {
         Error::new("connect", Errno::CONNREFUSED)

@@ -21,7 +21,7 @@ pub use query::QueuePairInfo;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use verbena_mem::Pd;
 use verbena_nic::qp::{Limits, PostError, PostSendError, QpAccessFlags, Registration, View};
@@ -40,6 +40,7 @@ use crate::poll::queue::{CompletionQueue, Queue};
 use crate::roce::cm::RoceCm;
 use crate::sys;
 use crate::verbs::shared_send_queue::{SendQueue, SharedSendQueue};
+use crate::verbs::xrc::{Member, TargetElsewhere, TargetHandle, XrcFile, XrcHost, XrcWaiters};
 use oob::{Callable, MovedNumber, RoceNumber};
 
 /// An XRC domain: its targets receive into the shared receive queues that their peers name. Clones are handles of the same one; targets and shared
@@ -55,6 +56,18 @@ struct Domain {
     pd: Pd,
     /// Nothing completes in it.
     queue: CompletionQueue,
+    /// Its part in a domain that a file names.
+    member: Option<Member>,
+}
+
+impl XrcHost for Core {
+    fn deliver(&self, out: &mut Outbox) {
+        Core::deliver(self, out);
+    }
+
+    fn waiters(&self) -> &XrcWaiters {
+        &self.routes.xrc_waiters
+    }
 }
 
 impl XrcDomain {
@@ -64,7 +77,40 @@ impl XrcDomain {
             domain: Arc::new(verbena_nic::XrcDomain::new(sys::random_u64()? as u32)),
             pd,
             queue: CompletionQueue::new(core, 1, None, CqOptions::default())?,
+            member: None,
         })))
+    }
+
+    /// That which a file names, for all processes of this user that open it.
+    pub(crate) fn of_file(core: &Arc<Core>, pd: Pd, file: XrcFile) -> Result<XrcDomain, Error> {
+        let queue = CompletionQueue::new(core, 1, None, CqOptions::default())?;
+        let host: Weak<Core> = Arc::downgrade(core);
+        let patience = core.config.transfer().shared_receive_wait;
+        let (member, domain) = Member::join(host, &core.shards, file, patience)?;
+        Ok(XrcDomain(Arc::new(Domain {
+            core: core.clone(),
+            domain,
+            pd,
+            queue,
+            member: Some(member),
+        })))
+    }
+
+    /// Lets other processes open targets of this one (`ibv_open_qp`): `find` returns a handle of the target with the number that peers know, which
+    /// exists at least until the handle is dropped.
+    pub fn share_targets(
+        &self,
+        find: impl Fn(u32) -> Option<Box<dyn TargetHandle>> + Send + Sync + 'static,
+    ) {
+        if let Some(member) = &self.0.member {
+            member.set_targets(Box::new(find));
+        }
+    }
+
+    /// Opens a target of another process by the number that peers know; none if there is none.
+    pub fn open_target(&self, number: u32) -> Option<TargetElsewhere> {
+        let member = self.0.member.as_ref()?;
+        self.0.core.is_alive().then(|| member.open_target(number))?
     }
 
     pub(crate) fn core(&self) -> &Core {

@@ -171,11 +171,12 @@ impl Function {
             })
         };
         let srq = self.srqs.add(make, |row| row.srq.clone())?;
-        domain.add(XrcSrq {
-            srq: srq.clone(),
-            cq,
-            tpt: self.memory_scope(pd),
-        });
+        if !domain.add(XrcSrq::new(srq.clone(), cq, self.memory_scope(pd))) {
+            let _ = self.srqs.remove(srq.number(), |row| row.users.count());
+            return Err(Error::Xrc(
+                "the XRC domain has no free number for a shared receive queue",
+            ));
+        }
         Ok(srq)
     }
 
@@ -230,7 +231,7 @@ impl Function {
         let xrc = |row: &SrqRow| row.xrc.as_ref().map(|uses| uses.domain.clone());
         if let Some(domain) = self.srqs.with(number, xrc)? {
             let named = domain.number_of(number);
-            domain.remove(named);
+            domain.remove(named, out);
             for target in self.targets_of(&domain) {
                 target.forget_srq(named, out);
             }

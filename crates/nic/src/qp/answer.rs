@@ -188,7 +188,7 @@ impl Inner {
 ///
 /// Writes of this queue pair that arrived before are placed when the request is delivered; the fence orders them before all that this
 /// thread does next, the response included.
-fn flush(init: &QpInit, reach: MemAccess, scope: FlushScope) -> Result<(), Refusal> {
+pub(super) fn flush(init: &QpInit, reach: MemAccess, scope: FlushScope) -> Result<(), Refusal> {
     let _grant = match scope {
         FlushScope::Range { len } => init.tpt.place_remote(&MemAccess { len, ..reach })?,
         FlushScope::Region => init.tpt.place_remote_entry(&reach)?,
@@ -459,6 +459,9 @@ impl Inner {
 
     /// An entry that was waited for is registered now, or never will be. Requests and answers are checked when sending continues.
     pub(super) fn memory_settled(&mut self, init: &QpInit, out: &mut Outbox) {
+        if init.xrcd.is_some() {
+            self.relay_ready(init, out);
+        }
         let before = self.receive.blocked();
         if before.is_some_and(Blocked::for_memory) {
             self.resume(init, out);

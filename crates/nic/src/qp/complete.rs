@@ -148,9 +148,11 @@ impl Inner {
     /// peer that closes in good order announces it (`Features::CLOSING_ACK`). Without that the close is the end of the
     /// process, and a FIN instead of a reset means that the process had read every byte that its TCP acknowledged: each
     /// complete request among them was executed, unless a request before it was refused (docs/connections.md). A proxy terminates
-    /// TCP itself and has bytes that the process never read, so the connection must be known to be direct.
+    /// TCP itself and has bytes that the process never read, so the connection must be known to be direct. An XRC target may have read requests for a
+    /// queue of another process, which has not executed them, so nothing is presumed of it.
     pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
-        let tracked = init.personality == Personality::Roce && init.qp_type.is_reliable();
+        let executes = init.qp_type.is_reliable() && init.qp_type != QpType::XrcSend;
+        let tracked = init.personality == Personality::Roce && executes;
         let Some(undelivered) = undelivered.filter(|_| tracked && !self.link.is_gone()) else {
             return;
         };
@@ -220,7 +222,9 @@ impl Inner {
         self.cause.record(FailureKind::of_violation(violation), || {
             format!("the peer violated the protocol: {violation}")
         });
-        if let Violation::Access { stag, .. } = violation {
+        if let Violation::Access { stag, .. } = violation
+            && !self.is_relaying()
+        {
             self.cause.add_access(*stag, &init.tpt);
         }
         // Requests acknowledged before that, perhaps in the same bytes, have succeeded.
@@ -231,6 +235,9 @@ impl Inner {
             _ => None,
         };
         // Any other violation leaves the claimed receive to the flush.
+        if let Some(status) = status {
+            self.fail_relayed(status);
+        }
         if let Some(status) = status
             && let Some(receive) = self.receive.take_claimed()
         {
@@ -441,6 +448,7 @@ impl Inner {
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
         self.receive.drop_ahead();
+        self.drop_relays();
         while let Some(receive) = self
             .receive
             .next_early()

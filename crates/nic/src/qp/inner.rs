@@ -16,6 +16,7 @@ use super::link_state::LinkState;
 use super::pending_faults::Injected;
 use super::queue::Heads;
 use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, ReceiveState, UNTIMED};
+use super::relay_state::PROCESS_WAIT;
 use super::responder::Responder;
 use super::send_queue::SendQueue;
 use super::transmit_buffer::TransmitBuffer;
@@ -302,11 +303,13 @@ impl Inner {
                 BlockReason::Memory(..) => init.transfer.memory_wait,
                 BlockReason::Responses { .. } => RESPONSES_WAIT,
                 BlockReason::Receive => init.transfer.receive_wait,
+                BlockReason::Process => PROCESS_WAIT,
             };
             self.receive.set_block_deadline(now + wait);
         } else if now >= blocked.until {
             match blocked.reason {
                 BlockReason::Receive => self.no_receive(init, out),
+                BlockReason::Process => self.fail_relay(init, "did not answer", out),
                 BlockReason::Responses { accepted, framed }
                     if self.transmit.accepted() > accepted =>
                 {

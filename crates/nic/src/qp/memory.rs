@@ -237,7 +237,7 @@ pub(super) fn mem_access(init: &QpInit, sge: &Sge, needs: Access) -> MemAccess {
 }
 
 /// The protocol's name for a refusal.
-fn fault_of(refusal: &Refusal) -> AccessFault {
+pub(super) fn fault_of(refusal: &Refusal) -> AccessFault {
     match refusal {
         // An entry that is still pending at its deadline counts as invalid (V5).
         Refusal::Stag { .. } | Refusal::Pending { .. } | Refusal::Kind { .. } => {

@@ -46,6 +46,8 @@ impl PlaceError {
 pub(super) enum Placed {
     /// It was placed, or discarded for good reason.
     Done,
+    /// It was taken, and the stream is held until more can be sent to the process of its queue.
+    Paused,
     /// Nothing of it was placed: its memory is pending or needed by a response, and the stream is held.
     Held,
     /// Memory refused it, and the stream is over.
@@ -142,13 +144,16 @@ impl Inner {
     ) -> Placed {
         if let Place::Write { .. } = run.place {
             match self.select_srq(init, out) {
-                Selected::Ready => {}
+                Selected::Ready | Selected::Elsewhere => {}
                 Selected::Held => return Placed::Held,
                 Selected::Refused => return Placed::StreamEnded,
             }
         }
         if bytes.is_empty() {
             return Placed::Done;
+        }
+        if init.xrcd.is_some() && self.relays(run.place) {
+            return self.relay_run(init, run, bytes, out);
         }
         let parts = self.receive.target_parts();
         let init = parts.as_deref().unwrap_or(init);
@@ -209,6 +214,9 @@ impl Inner {
         let Some(run) = run.filter(long) else {
             return Some(DirectRead::default());
         };
+        if init.xrcd.is_some() && self.relays(run.place) {
+            return Some(DirectRead::default());
+        }
         if self.has_responses() && !self.preserve_run(init, run.place, run.len) {
             return None;
         }

@@ -409,8 +409,10 @@ impl Inner {
         now: Time,
         out: &mut Outbox,
     ) -> bool {
-        if self.select_srq(init, out) != Selected::Ready {
-            return false;
+        match self.select_srq(init, out) {
+            Selected::Ready => {}
+            Selected::Elsewhere => return self.relay_claim(init, now, out),
+            Selected::Held | Selected::Refused => return false,
         }
         let parts = self.receive.target_parts();
         let init = parts.as_deref().unwrap_or(init);
@@ -460,7 +462,7 @@ impl Inner {
     }
 
     /// What a missing receive means here; `None` to stop reading for a while.
-    fn missing_receive(&mut self, init: &QpInit, now: Time) -> Option<Claim> {
+    pub(super) fn missing_receive(&mut self, init: &QpInit, now: Time) -> Option<Claim> {
         self.note_refusal(now);
         let timer = self.attributes.rnr_timer;
         // A peer that completes on acceptance has released its data and cannot send again: it is kept waiting like a
@@ -491,7 +493,7 @@ impl Inner {
         self.handle_violation(init, &violation, out);
     }
 
-    fn answer_claim(&mut self, init: &QpInit, claim: Claim, out: &mut Outbox) -> bool {
+    pub(super) fn answer_claim(&mut self, init: &QpInit, claim: Claim, out: &mut Outbox) -> bool {
         let Some(stream) = self.wire.stream_mut() else {
             return false;
         };

@@ -59,6 +59,9 @@ pub(super) enum BlockReason {
     /// waits for it cannot be moved.
     #[serde(skip)]
     Memory(Stag, Violation),
+    /// The process of the shared receive queue that a request is for, or room to send to it. An XRC queue pair is not moved.
+    #[serde(skip)]
+    Process,
 }
 
 impl Blocked {
@@ -68,6 +71,10 @@ impl Blocked {
 
     pub(super) fn for_memory(self) -> bool {
         matches!(self.reason, BlockReason::Memory(..))
+    }
+
+    pub(super) fn for_process(self) -> bool {
+        self.reason == BlockReason::Process
     }
 
     pub(super) fn for_responses(self) -> bool {

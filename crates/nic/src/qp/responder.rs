@@ -188,8 +188,14 @@ impl Responder {
     }
 
     fn snapshot_room(&self, init: &QpInit) -> usize {
-        let used: usize = self.responses().map(|r| r.snapshot.cost()).sum();
-        init.transfer.snapshot_max.saturating_sub(used)
+        init.transfer
+            .snapshot_max
+            .saturating_sub(self.snapshot_cost())
+    }
+
+    /// The memory of all snapshots.
+    pub(super) fn snapshot_cost(&self) -> usize {
+        self.responses().map(|r| r.snapshot.cost()).sum()
     }
 
     /// All responses, oldest first.

@@ -90,7 +90,7 @@ impl Snapshot {
     }
 
     /// Adds bytes that are not here, from `offset` on.
-    fn put(&mut self, offset: u32, bytes: Vec<u8>) {
+    pub(super) fn put(&mut self, offset: u32, bytes: Vec<u8>) {
         self.bytes += bytes.len();
         self.parts.insert(offset, bytes);
     }

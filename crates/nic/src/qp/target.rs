@@ -10,7 +10,6 @@ use verbena_wire::Srqn;
 
 use super::QpInit;
 use super::inner::Inner;
-use super::target_state::TargetState;
 use crate::xrc::{XrcDomain, XrcSrq};
 
 /// Whether a request can be executed.
@@ -18,6 +17,8 @@ use crate::xrc::{XrcDomain, XrcSrq};
 pub(super) enum Selected {
     /// The parts are those of its queue.
     Ready,
+    /// Its queue is one of another process.
+    Elsewhere,
     /// Responses must be sent before; the stream is not read until then.
     Held,
     /// There is no such queue, and the stream is over.
@@ -56,12 +57,26 @@ impl Inner {
         let target = self.receive.target();
         let named = target.named;
         if named.is_some() && named == target.selected {
-            return Selected::Ready;
+            return match target.relay {
+                None => Selected::Ready,
+                Some(_) => Selected::Elsewhere,
+            };
         }
         let last = target.parts.as_ref().map(|parts| parts.pd);
         let Some(queue) = named.and_then(|number| domain.find(number)) else {
-            let violation = Violation::NoSuchSrq(named.unwrap_or_default());
-            self.refuse_request(init, violation, out);
+            let number = named.unwrap_or_default();
+            let processes = domain.processes();
+            let process = processes.and_then(|all| Some((all, all.process_of(number)?)));
+            if last.is_some() && self.has_responses() && process.is_some() {
+                self.hold_for_responses();
+                return Selected::Held;
+            }
+            if let Some((processes, process)) = process
+                && self.select_relay(init, processes, (number, process), out)
+            {
+                return Selected::Elsewhere;
+            }
+            self.refuse_request(init, Violation::NoSuchSrq(number), out);
             return Selected::Refused;
         };
         if self.has_responses() && last.is_some_and(|pd| pd != queue.srq.pd()) {
@@ -70,12 +85,10 @@ impl Inner {
             return Selected::Held;
         }
         self.return_receives(init, out);
+        self.put_relay_aside();
         let parts = Some(Arc::new(init.with_srq(&queue)));
-        *self.receive.target_mut() = TargetState {
-            named,
-            selected: named,
-            parts,
-        };
+        let target = self.receive.target_mut();
+        (target.selected, target.parts) = (named, parts);
         Selected::Ready
     }
 
@@ -95,12 +108,18 @@ impl Inner {
             | Delivery::ReadV2Request { .. }
             | Delivery::AtomicRequest { .. } => match self.select_srq(init, out) {
                 Selected::Ready => {}
+                Selected::Elsewhere => return self.relay_request(init, delivery, out),
                 Selected::Held => {
                     self.defer(delivery);
                     return false;
                 }
                 Selected::Refused => return false,
             },
+            Delivery::Send { .. } | Delivery::Immediate { .. } | Delivery::Write { .. }
+                if self.is_relaying() =>
+            {
+                return self.relay_end(init, delivery, out);
+            }
             _ => {}
         }
         let parts = self.receive.target_parts();

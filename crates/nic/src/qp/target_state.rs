@@ -6,6 +6,7 @@ use std::sync::Arc;
 use verbena_wire::Srqn;
 
 use super::QpInit;
+use super::relay_state::Relay;
 
 /// The queue that requests are for.
 #[derive(Debug, Default)]
@@ -17,6 +18,10 @@ pub(super) struct TargetState {
     /// The parts of the queue pair with the queue of the last request. They stay when that queue is destroyed: answers to its requests may
     /// still need its memory.
     pub(super) parts: Option<Arc<QpInit>>,
+    /// The conversation with the process of the queue of the last request, if it is another one.
+    pub(super) relay: Option<Box<Relay>>,
+    /// Conversations with other processes, in which no message is being received.
+    pub(super) idle: Vec<Box<Relay>>,
 }
 
 impl TargetState {

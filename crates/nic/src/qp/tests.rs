@@ -23,3 +23,4 @@ mod table;
 mod touch;
 mod work_requests;
 mod xrc;
+mod xrc_processes;

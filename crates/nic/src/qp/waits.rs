@@ -48,6 +48,8 @@ pub enum Blocked {
     Responses,
     /// It needs memory whose registration is not done.
     Memory,
+    /// It is for a shared receive queue of another process, which has not answered.
+    Process,
 }
 
 impl Blocked {
@@ -57,6 +59,7 @@ impl Blocked {
             Blocked::Receive => "receive",
             Blocked::Responses => "responses",
             Blocked::Memory => "memory",
+            Blocked::Process => "process",
         }
     }
 }
@@ -75,6 +78,7 @@ impl Inner {
                 BlockReason::Receive => Blocked::Receive,
                 BlockReason::Responses { .. } => Blocked::Responses,
                 BlockReason::Memory(..) => Blocked::Memory,
+                BlockReason::Process => Blocked::Process,
             }),
             grace_until: self.link.grace_ends(),
             ..Waits::default()

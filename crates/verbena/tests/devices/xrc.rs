@@ -1,9 +1,11 @@
 //! XRC over real connections: in both personalities, by address and by number, and towards peers that do not fit.
 
+use std::fs::File;
+
 use verbena::events::Event;
 use verbena::low::{
     Cq, Data, Pd, PostError, PostSendError, Qp, QpOptions, QpState, QpType, RecvWr, SendOp, Srq,
-    Xrcd,
+    XrcOpen, Xrcd,
 };
 use verbena::{Access, Device, Error, Memory, Status};
 
@@ -24,6 +26,10 @@ impl Receiver {
     fn new(settings: &[(&str, &str)]) -> Receiver {
         let device = device(settings);
         let xrcd = device.xrcd().unwrap();
+        Receiver::in_domain(device, xrcd)
+    }
+
+    fn in_domain(device: Device, xrcd: Xrcd) -> Receiver {
         let pds = [(), ()].map(|()| device.pd().unwrap());
         let cqs = [(), ()].map(|()| device.cq(64).unwrap());
         let queue = |at: usize| pds[at].xrc_srq(&xrcd, &cqs[at], 16, 1).unwrap();
@@ -111,6 +117,102 @@ fn targets_connect_by_number() {
     // A target may stay in RTR: it sends no requests.
     let number = target.endpoint().unwrap().number;
     exchange(&receiver, &target, &sender, number);
+}
+
+/// A file that names a domain, and is gone when it is closed.
+fn domain_file(test: &str) -> File {
+    let name = format!("verbena-xrc-{test}-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let file = File::create(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file
+}
+
+/// Two devices are two members of a domain, as if they were in two processes.
+#[test]
+fn target_reaches_queues_of_another_member() {
+    for personality in ["roce", "iwarp"] {
+        let settings = &[("personality", personality)];
+        let file = domain_file(personality);
+        let open = |how| {
+            let device = device(settings);
+            let xrcd = device.xrcd_of_file(&file, how);
+            xrcd.map(|xrcd| Receiver::in_domain(device, xrcd))
+        };
+        assert!(open(XrcOpen::Existing).is_err(), "there is none");
+        let here = open(XrcOpen::CreateNew).unwrap();
+        assert!(open(XrcOpen::CreateNew).is_err(), "there is one");
+        let there = open(XrcOpen::Existing).unwrap();
+        let target = Qp::xrc_target(&here.xrcd, QpOptions::default()).unwrap();
+        let sender = initiator(&device(settings), false);
+        let listener = here.device.listen("127.0.0.1:0").unwrap();
+        connect_qps(&listener, &sender.0, &target);
+        exchange(&there, &target, &sender, target.number());
+        // The member leaves: the next message for its queues fails, and with it the connection.
+        let number = there.number(0);
+        drop(there);
+        let (qp, cq, memory) = &sender;
+        let piece = [memory.sge(0, 8).unwrap()];
+        let request = wr(1, SEND, Data::Gather(&piece));
+        qp.post_send_to(number, &[request]).unwrap();
+        if personality == "roce" {
+            let sent = complete(cq, 1)[0];
+            assert_eq!((sent.id, sent.status), (1, Status::RemInvReqErr));
+        }
+        wait_until("the target fails", || target.view().cause.is_some());
+        drop(here);
+        assert!(open(XrcOpen::Existing).is_err(), "it is gone");
+    }
+}
+
+/// Many targets and initiators at once, and receives that are posted late.
+#[test]
+fn members_receive_from_many_targets_at_once() {
+    const TARGETS: u64 = 8;
+    const MESSAGES: u64 = 50;
+    let file = domain_file("many");
+    let open = || {
+        let device = device(&[]);
+        let xrcd = device.xrcd_of_file(&file, XrcOpen::Create).unwrap();
+        Receiver::in_domain(device, xrcd)
+    };
+    let (here, there) = (open(), open());
+    let listener = here.device.listen("127.0.0.1:0").unwrap();
+    let sending = device(&[]);
+    let connected: Vec<_> = (0..TARGETS)
+        .map(|_| {
+            let target = Qp::xrc_target(&here.xrcd, QpOptions::default()).unwrap();
+            let sender = initiator(&sending, false);
+            connect_qps(&listener, &sender.0, &target);
+            (target, sender)
+        })
+        .collect();
+    for (target, (qp, _, memory)) in &connected {
+        for id in 0..MESSAGES {
+            memory.write_at(0, &[target.number() as u8]).unwrap();
+            let piece = [memory.sge(0, 100).unwrap()];
+            let queue = (id % 2) as usize;
+            let request = wr(id, SEND, Data::Gather(&piece));
+            qp.post_send_to(there.number(queue), &[request]).unwrap();
+        }
+    }
+    let mut received = 0;
+    while received < TARGETS * MESSAGES {
+        // Each connection sends to the queues by turns, so a round takes as many receives of each.
+        for id in 0..8 {
+            there.receive(0, id);
+            there.receive(1, id);
+        }
+        for queue in 0..2 {
+            let wcs = complete(&there.cqs[queue], 8);
+            assert!(wcs.iter().all(|wc| wc.status == Status::Success));
+            received += wcs.len() as u64;
+        }
+    }
+    for (_, (_, cq, _)) in &connected {
+        let sent = complete(cq, MESSAGES as usize);
+        assert!(sent.iter().all(|wc| wc.status == Status::Success));
+    }
 }
 
 #[test]

@@ -202,6 +202,10 @@ impl Batch {
                     })
                 }))
             }
+            Transport::Elsewhere(_) => Err(PostSendError {
+                posted: 0,
+                source: PostError::Xrc,
+            }),
         };
         posted.map_err(|error| (self.requests[error.posted].wr, error.source.into()))
     }

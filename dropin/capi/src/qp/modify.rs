@@ -61,6 +61,12 @@ impl Pair {
         attr: &ibv_qp_attr,
         mask: u32,
     ) -> Result<u32, Errno> {
+        if let Transport::Elsewhere(_) = self.transport {
+            log::info(|| {
+                "queue pair: a target is modified in the process that created it".to_owned()
+            });
+            return Err(Errno::NOSUPP);
+        }
         let now = state_of(self.transport.state());
         let from = if mask & IBV_QP_CUR_STATE != 0 {
             attr.cur_qp_state
@@ -137,7 +143,7 @@ impl Pair {
                 }
             }
             Transport::Datagram(ud) if mask & IBV_QP_QKEY != 0 => ud.set_qkey(attr.qkey),
-            Transport::Datagram(_) => {}
+            Transport::Datagram(_) | Transport::Elsewhere(_) => {}
         }
         let unchanged = state_of(self.transport.state()) == to && mask & IBV_QP_STATE == 0;
         let to = state(to).ok_or(Errno::INVAL)?;

@@ -249,7 +249,7 @@ pub(crate) unsafe fn post_op(qp: *mut ibv_qp, wr: &ibv_send_wr, op: SendOp) -> R
         // It is executed here, so the number does not matter.
         Transport::Connected(qp) if own.kind == IBV_QPT_XRC_SEND => qp.post_send_to(0, &[request]),
         Transport::Connected(qp) => qp.post_send(&[request]),
-        Transport::Datagram(_) => return Err(Errno::INVAL),
+        Transport::Datagram(_) | Transport::Elsewhere(_) => return Err(Errno::INVAL),
     };
     posted.map_err(|error| error.source.into())
 }

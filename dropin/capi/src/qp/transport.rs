@@ -3,9 +3,10 @@
 
 use verbena::datagram::{UdOptions, UdQp};
 use verbena::low::{
-    BareCq, Limits, Pd, Personality, PostRecvError, Qp, QpOptions, QpState, QpType, RecvWr, Srq,
-    Xrcd,
+    BareCq, Limits, Pd, Personality, PostError, PostRecvError, Qp, QpOptions, QpState, QpType,
+    RecvWr, Srq, Xrcd,
 };
+use verbena::unstable::{TargetElsewhere, TargetHandle};
 
 use crate::abi::*;
 use crate::errno::Errno;
@@ -16,6 +17,8 @@ pub(super) enum Transport {
     Connected(Qp),
     /// For datagrams.
     Datagram(UdQp),
+    /// An XRC target of another process.
+    Elsewhere(TargetElsewhere),
 }
 
 /// Parameters of a queue pair to create.
@@ -77,8 +80,14 @@ impl Transport {
     pub(super) fn open_target(&self) -> Option<Transport> {
         match self {
             Transport::Connected(qp) => qp.open_target().map(Transport::Connected),
-            Transport::Datagram(_) => None,
+            Transport::Datagram(_) | Transport::Elsewhere(_) => None,
         }
+    }
+
+    /// A handle of a target of another process.
+    pub(super) fn open_elsewhere(xrcd: &Xrcd, number: u32) -> Option<Transport> {
+        let target = xrcd.engine_domain().open_target(number);
+        target.map(Transport::Elsewhere)
     }
 
     /// The number that peers connect to.
@@ -86,6 +95,7 @@ impl Transport {
         match self {
             Transport::Connected(qp) => qp.endpoint().map_or(qp.number(), |name| name.number),
             Transport::Datagram(ud) => ud.number(),
+            Transport::Elsewhere(target) => target.number(),
         }
     }
 
@@ -94,6 +104,8 @@ impl Transport {
         match self {
             Transport::Connected(qp) => qp.number(),
             Transport::Datagram(ud) => ud.event_number(),
+            // It has no events here.
+            Transport::Elsewhere(_) => 0,
         }
     }
 
@@ -101,6 +113,7 @@ impl Transport {
         match self {
             Transport::Connected(qp) => qp.state(),
             Transport::Datagram(ud) => ud.view().state,
+            Transport::Elsewhere(target) => target.state(),
         }
     }
 
@@ -108,6 +121,7 @@ impl Transport {
         match self {
             Transport::Connected(qp) => qp.modify(to),
             Transport::Datagram(ud) => ud.modify(to),
+            Transport::Elsewhere(_) => Ok(()),
         }
     }
 
@@ -116,6 +130,7 @@ impl Transport {
         match self {
             Transport::Connected(qp) => qp.view().sends,
             Transport::Datagram(ud) => ud.view().sends,
+            Transport::Elsewhere(_) => 0,
         }
     }
 
@@ -137,6 +152,17 @@ impl Transport {
         match self {
             Transport::Connected(qp) => qp.post_recv(list),
             Transport::Datagram(ud) => ud.post_recv(list),
+            Transport::Elsewhere(_) => Err(PostRecvError {
+                posted: 0,
+                source: PostError::State(QpState::Reset),
+            }),
         }
+    }
+}
+
+/// Kept for another process that has opened the target.
+impl TargetHandle for Transport {
+    fn state(&self) -> QpState {
+        Transport::state(self)
     }
 }

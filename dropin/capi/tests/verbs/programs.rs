@@ -228,6 +228,14 @@ fn a_read_returns_nothing_of_a_later_write() {
     }
 }
 
+/// XRC domains of several processes, some of which are killed.
+#[test]
+fn xrc_domain_spans_processes() {
+    for settings in STREAMS {
+        run_with(settings, "xrc_processes", |_| vec![]);
+    }
+}
+
 #[test]
 fn libraries_share_one_engine_in_either_load_order() {
     let path = |folder: &Path, name: &str| folder.join(name).display().to_string();

@@ -186,6 +186,11 @@ pub(super) fn of_wait(waits: &Object, peer_stopped: Option<u64>) -> Advice {
             PROGRAM,
             "see what delays the registration (control queue pair)",
         ),
+        "process" => wait(
+            "a message is for a shared receive queue of another process of the XRC domain, which has not answered",
+            PROGRAM,
+            "see what the process that has the queue does",
+        ),
         "room" => wait(
             "the peer does not read what this side owes it",
             PEER,

@@ -79,7 +79,8 @@ const FILE_OF_ANOTHER: Noise = Noise {
     reason: "it leaves /tmp/xrc_domain behind, which another user cannot open; the domain then has no file",
 };
 
-/// XRC queue pairs and their shared receive queues, of one client: the domain of each program is its own (docs/dropin.md).
+/// XRC queue pairs and their shared receive queues. With several clients the server reaches each of them also through the targets of the others, which
+/// are in other processes (docs/dropin.md).
 fn xrc() -> Vec<Case> {
     let case = |name: &str, options: &[&str]| {
         let side = |last: &[&str]| {
@@ -92,7 +93,20 @@ fn xrc() -> Vec<Case> {
         let name = format!("pingpong/xsrq/{name}");
         Case::pair(name, side(&[]), side(&[PEER])).limit(120)
     };
+    let clients = |name: &str, count: usize, options: &[&str]| {
+        let side = |last: &[&str]| {
+            let all = [&["ibv_xsrq_pingpong"], &COMMON[..], options, last].concat();
+            Side::new(all).must_print("success")
+        };
+        let count_text = count.to_string();
+        let mut case = Case::single(format!("pingpong/xsrq/{name}"), side(&["-c", &count_text]));
+        case.sides.extend((0..count).map(|_| side(&[PEER])));
+        case.limit(120)
+    };
     vec![
+        clients("clients", 2, &["-n", "500"]),
+        clients("clients/events", 4, &["-n", "200", "-e"]).quick_if(false),
+        clients("clients/long", 2, &["-n", "50", "-s", "1048576"]).quick_if(false),
         case("poll", &["-n", "2000"]),
         case("events", &["-n", "2000", "-e"]),
         case("odp", &["-n", "2000", "-o"]),

@@ -101,8 +101,8 @@ impl World {
 
     fn destroy(&mut self, queue: usize) {
         let number = self.queues[queue].number;
-        self.domain.remove(number);
         let b = &mut self.pair.b;
+        self.domain.remove(number, &mut b.out);
         b.qp.forget_srq(number, &mut b.out);
     }
 }
@@ -110,11 +110,8 @@ impl World {
 fn queue(pair: &Pair, domain: &XrcDomain, number: u32, pd: Pd) -> Queue {
     let srq = Arc::new(Srq::new(number, pd, 10, 4));
     let cq = Arc::new(Cq::new(100 + number, 16).unwrap());
-    domain.add(XrcSrq {
-        srq: srq.clone(),
-        cq: cq.clone(),
-        tpt: pair.b.tpt.clone().into(),
-    });
+    let tpt = pair.b.tpt.clone().into();
+    assert!(domain.add(XrcSrq::new(srq.clone(), cq.clone(), tpt)));
     Queue {
         number: domain.number_of(number),
         memory: Buffer::new(&pair.b.tpt, 8192, pd, Access::ALL).unwrap(),
