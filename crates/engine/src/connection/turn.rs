@@ -167,6 +167,7 @@ impl Connection {
     /// Continues reading if it was stopped for a missing receive that has been posted now.
     pub(crate) fn resume(&self, out: &mut Outbox) {
         if self.watch.is_read_disabled() {
+            self.resume_segments(out);
             self.full_turn(out);
         }
     }
@@ -177,13 +178,13 @@ impl Connection {
         self.transmit(Acks::Piggyback, out);
     }
 
-    fn send_now(&self, out: &mut Outbox) {
+    pub(super) fn send_now(&self, out: &mut Outbox) {
         self.transmit(Acks::Now, out);
     }
 
     /// Events that are added from now on are raised with the addresses of the connection, if events are steered by them (E8).
     #[inline]
-    fn begin_packet(&self, out: &mut Outbox) {
+    pub(super) fn begin_packet(&self, out: &mut Outbox) {
         let ends = || Some((self.peer, self.transport.socket().local_addr().ok()?));
         let steered = self.core.notification.steers_packets();
         self.packet.begin(steered, ends, out);
