@@ -237,12 +237,14 @@ impl Connection {
         }
     }
 
-    /// The turn's limit was reached, and the ring has room: a thread that sleeps sends the rest. A poller reports a socket with room; a thread
+    /// The turn's limit was reached, and the ring or the port may have room: a thread that sleeps, or that of the port, sends the rest. A poller reports a socket with room; a thread
     /// that begins to sleep finds the room itself.
     fn resume_ring_later(&self) {
         if let Some(rings) = self.transport.rings() {
             fence(Ordering::SeqCst);
             rings.wake_sleeper();
+        } else if let Some(line) = self.transport.line() {
+            line.ask_for_room();
         }
     }
 

@@ -54,6 +54,8 @@ pub(super) struct PortLine {
     peer: SocketAddr,
     id: Mutex<ConnectionId>,
     status: AtomicU8,
+    /// It was established.
+    was_open: AtomicBool,
     /// The peer sends no more.
     finished: AtomicBool,
     /// How it ends for the owner that has taken it over.
@@ -63,6 +65,8 @@ pub(super) struct PortLine {
     /// The near end is closed.
     released: AtomicBool,
     owner: OnceLock<Weak<dyn LineOwner>>,
+    /// The far end of the pair; it stays open, so that a poller does not report the end of the near one.
+    far: Socket,
     gate: Mutex<Gate>,
 }
 
@@ -82,7 +86,6 @@ enum Mode {
 
 /// The pair.
 struct Relay {
-    far: Socket,
     /// Bytes in order that found no room in the pair.
     pending: VecDeque<u8>,
     /// Bytes ahead of a gap, by offset. The window limits them.
@@ -126,10 +129,10 @@ impl Relay {
     }
 
     /// Writes to the pair what it takes. If the near end is closed, nothing reads it any more.
-    fn push(&mut self) {
+    fn push(&mut self, far: &Socket) {
         while !self.pending.is_empty() {
             let (front, _) = self.pending.as_slices();
-            let n = match write_from(&self.far, front) {
+            let n = match write_from(far, front) {
                 IoOutcome::Bytes(n) => n,
                 IoOutcome::WouldBlock => break,
                 IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => self.pending.len(),
@@ -169,15 +172,16 @@ impl PortLine {
             peer,
             id: Mutex::new(id),
             status: AtomicU8::new(if is_open { OPEN } else { CONNECTING }),
+            was_open: AtomicBool::new(is_open),
             finished: AtomicBool::new(false),
             end: AtomicU8::new(RUNNING),
             abortive: AtomicBool::new(false),
             taken_over: AtomicBool::new(false),
             released: AtomicBool::new(false),
             owner: OnceLock::new(),
+            far,
             gate: Mutex::new(Gate {
                 mode: Mode::Relay(Relay {
-                    far,
                     pending: VecDeque::new(),
                     ahead: BTreeMap::new(),
                     next: 0,
@@ -200,16 +204,15 @@ impl PortLine {
         let Some(port) = self.port.upgrade() else {
             return;
         };
-        if let Mode::Relay(relay) = &self.gate.lock().mode {
-            let once = Interest::READ_ONCE;
-            // Without it the startup times out.
-            let _ = port
-                .shard
-                .serve_watched(self.token, self.clone(), &relay.far, once);
-        }
+        let once = Interest::READ_ONCE;
+        // Without it the startup times out.
+        let _ = port
+            .shard
+            .serve_watched(self.token, self.clone(), &self.far, once);
     }
 
     pub(super) fn set_connected(&self) {
+        self.was_open.store(true, Ordering::Release);
         self.status.store(OPEN, Ordering::Release);
     }
 
@@ -269,7 +272,7 @@ impl PortLine {
             Mode::Discard => {}
             Mode::Relay(relay) => {
                 runs.for_each(|(offset, bytes)| relay.insert(offset, bytes));
-                relay.push();
+                relay.push(&self.far);
                 self.arm(relay);
             }
             Mode::Segments(segments) if !segments.started => {
@@ -321,7 +324,7 @@ impl PortLine {
         if let Some(port) = self.port.upgrade()
             && (interest.read || interest.write)
         {
-            let _ = port.shard.arm(&relay.far, self.token, interest);
+            let _ = port.shard.arm(&self.far, self.token, interest);
         }
     }
 
@@ -334,7 +337,7 @@ impl PortLine {
         let Mode::Relay(relay) = &mut gate.mode else {
             return;
         };
-        relay.push();
+        relay.push(&self.far);
         self.pull(relay, &port);
         self.tell_end(relay);
         self.arm(relay);
@@ -351,9 +354,11 @@ impl PortLine {
     fn tell_end(&self, relay: &mut Relay) {
         let is_end = self.finished.load(Ordering::Acquire) && relay.ahead.is_empty();
         let is_broken = self.end.load(Ordering::Acquire) == BROKEN;
-        if (is_end && relay.pending.is_empty() || is_broken) && !relay.told_end {
+        // A refused attempt may be repeated.
+        let was_open = self.was_open.load(Ordering::Acquire);
+        if was_open && (is_end && relay.pending.is_empty() || is_broken) && !relay.told_end {
             relay.told_end = true;
-            let _ = relay.far.shutdown_write();
+            let _ = self.far.shutdown_write();
         }
     }
 
@@ -376,7 +381,7 @@ impl PortLine {
                 entry.outbox.is_full = true;
                 return;
             }
-            match read_into(&relay.far, &mut piece[..room]) {
+            match read_into(&self.far, &mut piece[..room]) {
                 IoOutcome::Bytes(n) => entry.outbox.push(&piece[..n]),
                 IoOutcome::WouldBlock => return,
                 IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => {
@@ -430,7 +435,7 @@ impl PortLine {
         if let Mode::Relay(relay) = &self.gate.lock().mode {
             // What the peer has sent stays readable until the near end closes.
             if relay.pending.is_empty() {
-                port.shard.unwatch(&relay.far);
+                port.shard.unwatch(&self.far);
             } else {
                 return;
             }
@@ -557,6 +562,8 @@ impl Line for LineEnd {
         line.finished.store(false, Ordering::Release);
         port.add_line(&mut state, id, line);
         port.flush(&mut state, now);
+        drop(state);
+        line.watch();
         Ok(())
     }
 
@@ -660,7 +667,7 @@ impl Line for LineEnd {
                 .map(|(offset, bytes)| (offset - base, bytes)),
         );
         held.retain(|(_, bytes)| !bytes.is_empty());
-        port.shard.unwatch(&relay.far);
+        port.shard.unwatch(&line.far);
         port.shard.forget(line.token);
         {
             let mut state = port.state.lock();
@@ -757,6 +764,14 @@ impl Line for LineEnd {
             IoOutcome::WouldBlock
         } else {
             IoOutcome::Bytes(n)
+        }
+    }
+
+    fn ask_for_room(&self) {
+        if let Some(port) = self.0.port.upgrade() {
+            let mut state = port.state.lock();
+            state.changes.push_back(super::Change::Room(self.0.clone()));
+            port.flush(&mut state, sys::now());
         }
     }
 

@@ -71,6 +71,9 @@ pub trait Line: Debug + Send + Sync {
     /// Queues bytes of the stream.
     fn write(&self, sources: &Sources<'_>) -> IoOutcome;
 
+    /// The owner has stopped writing although there may be room: it is told soon, and goes on.
+    fn ask_for_room(&self);
+
     /// How the peer's stream has ended, once everything before was processed or discarded.
     fn end(&self) -> Option<IoOutcome>;
 }
