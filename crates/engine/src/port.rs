@@ -14,21 +14,21 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use verbena_nic::Outbox;
+use verbena_nic::{IoOutcome, Outbox};
 use verbena_stream::Time;
 use verbena_sync::locks::{Mutex, MutexGuard, OnceLock};
 use verbena_tcpip::tcp::{CloseReason, Framing, KeepAlive, TcpConfig};
 use verbena_tcpip::{
-    Arrival, ConnectionId, InterfaceAddress, ListenConfig, Mac, Outgoing, Stack, StackConfig,
-    StackError, StackEvent, TrafficClass,
+    Arrival, ConnectionId, FrameError, InterfaceAddress, ListenConfig, Mac, Outgoing, Stack,
+    StackConfig, StackError, StackEvent, TrafficClass,
 };
 
 use crate::config::{PortLink, PortSetting};
 use crate::error::{Error, PortError};
 use crate::poll::shard::{Shard, ShardTask, Shards, next_token};
 use crate::sys::{
-    self, FRAME_ROOM, FrameDevice, FrameRead, FrameSent, Interest, LineError, LineOwner, Ready,
-    Socket,
+    self, FRAME_ROOM, FrameDevice, FrameRead, FrameSent, Interest, LineError, LineOwner, Listener,
+    Ready, Socket,
 };
 use line::{LineEnd, PortLine};
 use outbox::Ending;
@@ -160,7 +160,15 @@ pub(crate) struct Port {
     began: Time,
     /// Room for a frame; its holder is the only thread that reads frames.
     reader: Mutex<Vec<u8>>,
+    /// Where the kernel has the same addresses.
+    host: Option<HostSide>,
     state: Mutex<State>,
+}
+
+/// The interface by which the kernel shares the addresses of the port (M13).
+struct HostSide {
+    device: FrameDevice,
+    token: u64,
 }
 
 /// What all threads share.
@@ -184,6 +192,8 @@ struct State {
 struct Entry {
     line: Arc<PortLine>,
     outbox: outbox::Outbox,
+    /// Reserves its port in the kernel, if that shares the address.
+    _reserved: Option<Listener>,
 }
 
 /// A listener of the port.
@@ -210,14 +220,20 @@ impl Port {
         keep_alive: Duration,
         shards: &Arc<Shards>,
     ) -> Result<Arc<Port>, Error> {
-        let device = open_device(&setting.link).map_err(Error::Port)?;
+        let shares = setting.host.is_some();
+        let device = open_device(&setting.link, shares).map_err(Error::Port)?;
+        let host = setting.host.as_deref().map(host_side).transpose();
+        let host = host.map_err(Error::Port)?;
         let mut random = [0; 32];
         for part in random.chunks_exact_mut(8) {
             part.copy_from_slice(&sys::random_u64()?.to_ne_bytes());
         }
         let own = |&(address, prefix): &(IpAddr, u8)| InterfaceAddress { address, prefix };
         let config = StackConfig {
-            mac: mac_of(setting),
+            mac: host
+                .as_ref()
+                .map_or_else(|| mac_of(setting), |(_, mac)| *mac),
+            is_shared: shares,
             addresses: setting.addresses.iter().map(own).collect(),
             gateways: setting.gateways.clone(),
             mtu: setting.mtu.into(),
@@ -239,6 +255,7 @@ impl Port {
             tcp,
             began: sys::now(),
             reader: Mutex::new(vec![0; FRAME_ROOM]),
+            host: host.map(|(side, _)| side),
             state: Mutex::new(State {
                 device: Arc::new(device),
                 stack: Stack::new(config, random),
@@ -254,6 +271,9 @@ impl Port {
         let device = port.state.lock().device.clone();
         let shard = &port.shard;
         shard.serve_watched(port.token, port.clone(), &*device, Interest::READ)?;
+        if let Some(host) = &port.host {
+            shard.serve_watched(host.token, port.clone(), &host.device, Interest::READ)?;
+        }
         Ok(port)
     }
 
@@ -262,11 +282,12 @@ impl Port {
         let to = SocketAddr::new(to.ip().to_canonical(), to.port());
         let now = sys::now();
         let (near, far) = Socket::pair()?;
+        let filler = fill(&near);
         let mut state = self.state.lock();
-        let id = self.connect_stack(&mut state, to, class, now)?;
+        let (id, reserved) = self.connect_stack(&mut state, to, class, now)?;
         let (local, _) = state.stack.addresses(id).unwrap_or((to, to));
-        let line = PortLine::new(&self.own, (local, to), id, far, false);
-        self.add_line(&mut state, id, &line);
+        let line = PortLine::new(&self.own, (local, to), id, far, Some(filler));
+        self.add_line(&mut state, id, &line, reserved);
         self.flush(&mut state, now);
         drop(state);
         line.watch();
@@ -279,9 +300,15 @@ impl Port {
         to: SocketAddr,
         class: Option<u8>,
         now: Time,
-    ) -> Result<ConnectionId, sys::Error> {
+    ) -> Result<(ConnectionId, Option<Listener>), sys::Error> {
         let class = traffic_class(class.unwrap_or(0));
-        let opened = state.stack.connect(to, None, self.tcp.clone(), class, now);
+        let source = state.stack.route(to.ip()).filter(|_| self.host.is_some());
+        let reserve = |ip| Listener::reserve_foreign(SocketAddr::new(ip, 0));
+        let reserved = source.map(reserve).transpose()?;
+        let port = reserved.as_ref().map(Listener::local_addr).transpose()?;
+        let port = port.map(|at| at.port());
+        let opened = state.stack.connect(to, port, self.tcp.clone(), class, now);
+        let opened = opened.map(|id| (id, reserved));
         opened.map_err(|cause| {
             sys::Error::of_line(match cause {
                 StackError::Full(_) => LineError::Full,
@@ -291,10 +318,17 @@ impl Port {
         })
     }
 
-    fn add_line(&self, state: &mut State, id: ConnectionId, line: &Arc<PortLine>) {
+    fn add_line(
+        &self,
+        state: &mut State,
+        id: ConnectionId,
+        line: &Arc<PortLine>,
+        reserved: Option<Listener>,
+    ) {
         let entry = Entry {
             line: line.clone(),
             outbox: outbox::Outbox::default(),
+            _reserved: reserved,
         };
         state.lines.insert(id, entry);
     }
@@ -410,6 +444,17 @@ impl Port {
         let mut state = self.state.lock();
         let arrival = state.stack.handle_frame(frame, verified, now);
         self.take_events(&mut state);
+        if let Some(host) = &self.host {
+            // The kernel can put fragments together and reads options; what is damaged is of no use to it.
+            let is_hosts = match &arrival {
+                Arrival::Foreign => true,
+                Arrival::Dropped(why) => *why != FrameError::Checksum,
+                _ => false,
+            };
+            if is_hosts {
+                host.device.send(frame, &[]);
+            }
+        }
         let Arrival::Segment {
             connection,
             received,
@@ -507,11 +552,11 @@ impl Port {
         if listener.waiting.len() >= MAX_UNACCEPTED {
             return state.stack.abort(id);
         }
-        let line = PortLine::new(&self.own, (local, peer), id, far, true);
+        let line = PortLine::new(&self.own, (local, peer), id, far, None);
         let end = Arc::new(LineEnd(line.clone()));
         listener.waiting.push_back((near.with_line(end), peer));
         let acceptor = listener.acceptor.clone();
-        self.add_line(state, id, &line);
+        self.add_line(state, id, &line, None);
         state.changes.push_back(Change::Acceptor(acceptor));
         line.watch();
     }
@@ -610,6 +655,25 @@ impl Port {
         }
     }
 
+    /// Sends what the kernel sends.
+    fn forward_host_frames(&self, host: &HostSide) {
+        let Some(mut room) = self.reader.try_lock() else {
+            return;
+        };
+        for _ in 0..BURST {
+            match host.device.read(&mut room) {
+                FrameRead::Frame { len, .. } => {
+                    let device = self.state.lock().device.clone();
+                    // Without room it is lost, as on any network.
+                    device.send(room.get(..len).unwrap_or_default(), &[]);
+                }
+                FrameRead::Lost => {}
+                FrameRead::None => return,
+                FrameRead::Gone => return self.shard.unwatch(&host.device),
+            }
+        }
+    }
+
     /// The device has ended. A TAP stays so; a cable is connected again when there is a switch.
     fn lose_device(&self, device: &Arc<FrameDevice>) {
         self.shard.unwatch(&**device);
@@ -695,13 +759,32 @@ fn end(stack: &mut Stack, id: ConnectionId, ending: Option<Ending>, now: Time) {
     }
 }
 
-fn open_device(link: &PortLink) -> Result<FrameDevice, PortError> {
+fn open_device(link: &PortLink, complete: bool) -> Result<FrameDevice, PortError> {
     match link {
-        PortLink::Tap(name) => {
-            FrameDevice::tap(name).map_err(|cause| PortError::Tap(Arc::new(cause)))
-        }
+        PortLink::Tap(name) => Ok(tap(name, complete)?.0),
         PortLink::Cable(path) => cable(path),
     }
+}
+
+fn tap(name: &str, complete: bool) -> Result<(FrameDevice, [u8; 6]), PortError> {
+    FrameDevice::tap(name, complete).map_err(|cause| PortError::Tap(Arc::new(cause)))
+}
+
+/// The kernel's side, whose Ethernet address is that of the port.
+fn host_side(name: &str) -> Result<(HostSide, Mac), PortError> {
+    let (device, mac) = tap(name, true)?;
+    let token = next_token();
+    Ok((HostSide { device, token }, Mac(mac)))
+}
+
+/// Fills an end of a pair, so that it is not writable before the connection behind it is established; returns with how many bytes.
+fn fill(near: &Socket) -> usize {
+    let piece = [0; 16 << 10];
+    let mut filled = 0;
+    while let IoOutcome::Bytes(n) = sys::write_from(near, &piece) {
+        filled += n;
+    }
+    filled
 }
 
 fn cable(path: &Path) -> Result<FrameDevice, PortError> {
@@ -746,6 +829,9 @@ fn traffic_class(class: u8) -> TrafficClass {
 
 impl ShardTask for Port {
     fn ready(self: Arc<Self>, ready: Ready) {
+        if let Some(host) = self.host.as_ref().filter(|host| host.token == ready.token) {
+            return self.forward_host_frames(host);
+        }
         if ready.writable {
             let mut state = self.state.lock();
             self.watch_device(&mut state, false);

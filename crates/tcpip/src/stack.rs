@@ -57,6 +57,9 @@ pub struct StackConfig {
     pub mtu: usize,
     /// Connections of all kinds.
     pub max_connections: usize,
+    /// A host has the same addresses: what belongs to no connection, listener or port of the stack is left to it unanswered, and what
+    /// both need is [`Arrival::Foreign`] although the stack has used it.
+    pub is_shared: bool,
 }
 
 impl Default for StackConfig {
@@ -68,6 +71,7 @@ impl Default for StackConfig {
             vlan: None,
             mtu: 1500,
             max_connections: 65_536,
+            is_shared: false,
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct PortSetting {
     pub gateways: Vec<IpAddr>,
     /// Bytes of an IP packet on the link.
     pub mtu: u16,
+    /// The TAP interface by which the kernel shares the addresses: it gets the frames that belong to nothing of the port.
+    pub host: Option<String>,
 }
 
 /// The MTU of a port for which none is set.
@@ -49,10 +51,13 @@ impl fmt::Display for PortSetting {
         for gateway in &self.gateways {
             write!(f, ",gateway={gateway}")?;
         }
-        if self.mtu == USUAL_MTU {
-            return Ok(());
+        if self.mtu != USUAL_MTU {
+            write!(f, ",mtu={}", self.mtu)?;
         }
-        write!(f, ",mtu={}", self.mtu)
+        match &self.host {
+            Some(host) => write!(f, ",host={host}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -75,6 +80,7 @@ impl PortSetting {
             addresses: Vec::new(),
             gateways: Vec::new(),
             mtu: USUAL_MTU,
+            host: None,
         };
         for word in words {
             port.add(word)?;
@@ -94,6 +100,12 @@ impl PortSetting {
         } else if let Some(mtu) = word.strip_prefix("mtu=") {
             let mtu = mtu.parse().ok()?;
             self.mtu = (LEAST_MTU..=LARGEST_MTU).contains(&mtu).then_some(mtu)?;
+        } else if let Some(host) = word.strip_prefix("host=") {
+            let is_other = self.link != PortLink::Tap(host.to_owned());
+            if self.host.is_some() || !is_interface(host) || !is_other {
+                return None;
+            }
+            self.host = Some(host.to_owned());
         } else {
             let (address, prefix) = word.split_once('/')?;
             let (address, prefix): (IpAddr, u8) = (address.parse().ok()?, prefix.parse().ok()?);
@@ -133,7 +145,7 @@ impl Form<PortSetting> for PortForm {
     }
 
     fn wants(&self) -> String {
-        "`tap:NAME` or `cable:PATH`, then addresses with prefixes, and at will `gateway=ADDRESS` and `mtu=BYTES`, all with commas between them, such as tap:rdma0,10.1.0.2/24,gateway=10.1.0.1".to_owned()
+        "`tap:NAME` or `cable:PATH`, then addresses with prefixes, and at will `gateway=ADDRESS`, `mtu=BYTES` and `host=TAP`, all with commas between them, such as tap:rdma0,10.1.0.2/24,gateway=10.1.0.1".to_owned()
     }
 }
 
@@ -146,6 +158,7 @@ mod tests {
         for text in [
             "tap:tap0,10.7.0.2/24",
             "cable:/run/sw.sock,10.7.0.2/24,fd07::2/64,gateway=10.7.0.1,gateway=fd07::1,mtu=9000",
+            "cable:/run/sw.sock,10.7.0.2/24,host=tap0",
         ] {
             let port = PortSetting::read(text).expect(text);
             assert_eq!(port.to_string(), text);
@@ -170,6 +183,8 @@ mod tests {
             "tap:tap0,10.7.0.2/24,10.7.0.2/24",
             "tap:tap0,10.7.0.2/24,gateway=10.7.0.1,gateway=10.7.0.3",
             "tap:tap0,10.7.0.2/24,mtu=100",
+            "tap:tap0,10.7.0.2/24,host=tap0",
+            "tap:tap0,10.7.0.2/24,host=tap1,host=tap2",
             "tap:tap0,gateway=10.7.0.1",
             "other:tap0,10.7.0.2/24",
         ] {

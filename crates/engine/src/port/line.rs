@@ -98,6 +98,8 @@ struct Relay {
     near_finished: bool,
     /// The near end was told that the peer sends no more.
     told_end: bool,
+    /// Bytes that the near end was filled with until the connection is established.
+    filler: usize,
 }
 
 /// The stream of a queue pair.
@@ -163,8 +165,9 @@ impl PortLine {
         (local, peer): (SocketAddr, SocketAddr),
         id: ConnectionId,
         far: Socket,
-        is_open: bool,
+        filler: Option<usize>,
     ) -> Arc<PortLine> {
+        let is_open = filler.is_none();
         Arc::new(PortLine {
             port: port.clone(),
             token: next_token(),
@@ -188,6 +191,7 @@ impl PortLine {
                     delivered: 0,
                     near_finished: false,
                     told_end: false,
+                    filler: filler.unwrap_or(0),
                 }),
                 consumed: 0,
                 in_order: 0,
@@ -368,6 +372,14 @@ impl PortLine {
             return;
         }
         let mut piece = [0; PIECE];
+        while relay.filler > 0 {
+            let most = relay.filler.min(PIECE);
+            match read_into(&self.far, &mut piece[..most]) {
+                IoOutcome::Bytes(n) => relay.filler -= n,
+                // All of it is there.
+                _ => relay.filler = 0,
+            }
+        }
         for _ in 0..PIECES {
             let mut state = port.state.lock();
             let now = sys::now();
@@ -551,8 +563,12 @@ impl Line for LineEnd {
         let line = &self.0;
         let refused = || sys::Error::of_line(LineError::Refused);
         let port = line.port.upgrade().ok_or_else(refused)?;
+        if let Mode::Relay(relay) = &mut line.gate.lock().mode {
+            // Nothing was written before the connection was established.
+            relay.near_finished = false;
+        }
         let (mut state, now) = (port.state.lock(), sys::now());
-        let id = port.connect_stack(&mut state, line.peer, None, now)?;
+        let (id, reserved) = port.connect_stack(&mut state, line.peer, None, now)?;
         *line.id.lock() = id;
         if let Some((local, _)) = state.stack.addresses(id) {
             *line.local.lock() = local;
@@ -560,7 +576,7 @@ impl Line for LineEnd {
         line.status.store(CONNECTING, Ordering::Release);
         line.end.store(RUNNING, Ordering::Release);
         line.finished.store(false, Ordering::Release);
-        port.add_line(&mut state, id, line);
+        port.add_line(&mut state, id, line, reserved);
         port.flush(&mut state, now);
         drop(state);
         line.watch();

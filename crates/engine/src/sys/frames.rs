@@ -55,20 +55,28 @@ pub enum FrameSent {
 }
 
 impl FrameDevice {
-    /// Creates the TAP interface with this name, or attaches to the one that an administrator made for this user. Frames come with work left
-    /// to offloads.
-    pub fn tap(name: &str) -> core::result::Result<FrameDevice, verbena_lan::Error> {
+    /// Creates the TAP interface with this name, or attaches to the one that an administrator made for this user; returns its Ethernet address,
+    /// too. Unless frames are to be `complete`, they come with work left to offloads.
+    pub fn tap(
+        name: &str,
+        complete: bool,
+    ) -> core::result::Result<(FrameDevice, [u8; 6]), verbena_lan::Error> {
         let tap = Tap::create(name, 1)?;
         // What the kernel leaves undone is accepted: its frames never left the host.
         let _ = tap.set_offloads(Offloads {
             udp: false,
-            ..Offloads::ALL
+            ..if complete {
+                Offloads::NONE
+            } else {
+                Offloads::ALL
+            }
         });
+        let mac = tap.interface().mac()?.octets();
         let queue = tap.into_queues().into_iter().next();
         let none = || verbena_lan::Error::NoTun {
             errno: Errno::BADFD,
         };
-        Ok(FrameDevice(Kind::Tap(queue.ok_or_else(none)?)))
+        Ok((FrameDevice(Kind::Tap(queue.ok_or_else(none)?)), mac))
     }
 
     /// Connects to the socket for cables of a switch.

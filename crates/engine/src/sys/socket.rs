@@ -375,9 +375,12 @@ impl Socket {
 
     /// Bytes written and not acknowledged (TIOCOUTQ).
     pub fn unsent(&self) -> u64 {
-        if let Some(line) = &self.line {
-            return line.unsent();
-        }
+        let in_socket = self.in_send_buffer();
+        // Read afterwards: bytes move from the pair to the port's connection.
+        in_socket + self.line.as_ref().map_or(0, |line| line.unsent())
+    }
+
+    fn in_send_buffer(&self) -> u64 {
         let mut bytes = 0_i32;
         let fd = self.fd.as_fd().as_raw_fd();
         // SAFETY: the kernel writes one int to `bytes`, which outlives the call.

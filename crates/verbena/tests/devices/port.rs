@@ -17,9 +17,12 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, accept_with, bind, connect, listen, recvmsg, send, socket_with,
 };
-use verbena::{Access, Connection, Device, Fault};
+use verbena::low::{Data, Flags, RecvWr};
+use verbena::tcp::{Acknowledgement, Fill, TcpOptions, TcpQp, TcpSendWr};
+use verbena::{Access, Connection, Device, Fault, Status};
 use verbena_testing::own_network;
 
+use crate::common::low::complete;
 use crate::common::{device, pattern};
 
 /// Faults of a hub, in thousandths of frames.
@@ -214,7 +217,7 @@ const KINDS: &[&[(&str, &str)]] = &[
     &[("markers", "on")],
     &[("personality", "iwarp")],
     &[("extensions", "off"), ("rfc7306", "on")],
-    &[("tls", "psk"), ("key", "a key of sixteen or more bytes")],
+    &[("key", "a key of sixteen or more bytes"), ("tls", "psk")],
 ];
 
 #[test]
@@ -374,7 +377,7 @@ fn attack(path: &Path, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
                         let sequence = u32::from_be_bytes(sequence).wrapping_add(far);
                         frame[38..42].copy_from_slice(&sequence.to_be_bytes());
                         frame[47] = flags;
-                        complete(&mut frame);
+                        complete_checksum(&mut frame);
                     }
                     _ => {}
                 }
@@ -387,7 +390,7 @@ fn attack(path: &Path, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
 }
 
 /// Computes the checksum of TCP over IPv4 without options.
-fn complete(frame: &mut [u8]) {
+fn complete_checksum(frame: &mut [u8]) {
     let sum = |sum: u32, bytes: &[u8]| {
         bytes.chunks(2).fold(sum, |sum, pair| {
             sum + (u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)))
@@ -436,4 +439,63 @@ fn port_on_a_tap_talks_to_sockets() {
             operate(&b, &a, true);
         }
     }
+}
+
+/// A queue pair on plain TCP sends bytes to a server that returns them.
+fn echo_over(device: &Device, to: &str) {
+    const LEN: usize = 200_000;
+    let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
+    let memory = pd.memory(2 * LEN, Access::ALL).unwrap();
+    let data = pattern(LEN, 4);
+    memory.write_at(0, &data).unwrap();
+    let options = TcpOptions::default()
+        .fill(Fill::Whole)
+        .acknowledgement(Acknowledgement::Delivered);
+    let qp = TcpQp::connect(&pd, (&cq, &cq), to.parse().unwrap(), options).unwrap();
+    let scatter = &[memory.sge(LEN, LEN).unwrap()];
+    qp.post_recv(&[RecvWr { id: 1, scatter }]).unwrap();
+    let (flags, source) = (Flags::SIGNALED, [memory.sge(0, LEN).unwrap()]);
+    qp.post_send(&[TcpSendWr {
+        id: 2,
+        flags,
+        data: Data::Gather(&source),
+    }])
+    .unwrap();
+    let mut done = complete(&cq, 2);
+    done.sort_by_key(|wc| wc.id);
+    let ids: Vec<_> = done.iter().map(|wc| (wc.id, wc.status)).collect();
+    assert_eq!(ids, [(1, Status::Success), (2, Status::Success)]);
+    let mut came = vec![0; LEN];
+    memory.read_at(LEN, &mut came).unwrap();
+    assert!(came == data);
+}
+
+/// M13: the port takes the frames of its connections and listeners, the kernel gets the others, at one address.
+#[test]
+fn port_and_kernel_share_an_address() {
+    own_network!();
+    ip("link set lo up");
+    // The kernel's interface with the shared address, and another station on the wire.
+    ip("tuntap add dev host0 mode tap");
+    ip("address add 10.8.0.1/24 dev host0");
+    ip("link set host0 up");
+    let hub = Hub::new("shared", Faults::default());
+    let shared = format!("cable:{},10.8.0.1/24,host=host0", hub.path.display());
+    let ours = device(&[("port", &shared)]);
+    let other = device(&[("port", &format!("cable:{},10.8.0.2/24", hub.path.display()))]);
+    let (a, b) = connected(&other, &ours, "10.8.0.1:0");
+    operate(&a, &b, true);
+    // An ordinary server at the same address, which a stack on the wire reaches.
+    let server = std::net::TcpListener::bind("10.8.0.1:8080").unwrap();
+    let echo = std::thread::spawn(move || {
+        let (mut stream, peer) = server.accept().unwrap();
+        std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap();
+        peer
+    });
+    echo_over(&other, "10.8.0.1:8080");
+    assert_eq!(echo.join().unwrap().ip().to_string(), "10.8.0.2");
+    // Both directions still work, and the kernel has reset nothing.
+    let (c, d) = connected(&ours, &other, "10.8.0.2:0");
+    operate(&c, &d, true);
+    operate(&b, &a, true);
 }
