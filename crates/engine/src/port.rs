@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 
 use verbena_nic::{IoOutcome, Outbox};
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use verbena_sync::locks::{Mutex, MutexGuard, OnceLock};
 use verbena_tcpip::tcp::{CloseReason, Framing, KeepAlive, TcpConfig};
 use verbena_tcpip::{
@@ -41,6 +42,8 @@ const RECEIVE_WINDOW: u64 = 1 << 20;
 const MAX_UNACCEPTED: usize = 1024;
 /// How often a cable whose switch has ended is connected again.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
+/// A thread that polls reads the frames itself; when it has not polled for this time, the shard does so again.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Probes of an idle connection without an answer after which it is broken.
 const KEEPALIVE_PROBES: u32 = 6;
 
@@ -162,6 +165,10 @@ pub(crate) struct Port {
     reader: Mutex<Vec<u8>>,
     /// Where the kernel has the same addresses.
     host: Option<HostSide>,
+    /// A polling thread reads the frames, and the device is not watched.
+    is_polled: AtomicBool,
+    /// When it polled last, in nanoseconds.
+    polled_at: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -256,6 +263,8 @@ impl Port {
             began: sys::now(),
             reader: Mutex::new(vec![0; FRAME_ROOM]),
             host: host.map(|(side, _)| side),
+            is_polled: AtomicBool::new(false),
+            polled_at: AtomicU64::new(0),
             state: Mutex::new(State {
                 device: Arc::new(device),
                 stack: Stack::new(config, random),
@@ -387,7 +396,34 @@ impl Port {
         one.waiting.pop_front()
     }
 
-    /// Reads frames and hands on what they bring; true if there may be more.
+    /// A thread polls one of the connections: it reads the frames, so that no other thread has to be woken for them. What has happened to
+    /// connections is told by the shard all the same, since owners may call programs.
+    fn poll(&self, now: Time) {
+        self.polled_at.store(now.nanos(), Ordering::Relaxed);
+        if !self.is_polled.load(Ordering::Relaxed) && !self.is_polled.swap(true, Ordering::AcqRel) {
+            self.watch_device(&mut self.state.lock());
+            self.shard.set_timer(now + POLL_INTERVAL, self.token);
+        }
+        if self.read_frames() {
+            let mut state = self.state.lock();
+            self.flush(&mut state, sys::now());
+        }
+    }
+
+    /// The thread that polled is away: the shard reads the frames again.
+    fn check_poller(&self, now: Time) {
+        if !self.is_polled.load(Ordering::Acquire) {
+            return;
+        }
+        let polled = Time::from_nanos(self.polled_at.load(Ordering::Relaxed));
+        if now.since(polled) < POLL_INTERVAL {
+            return self.shard.set_timer(now + POLL_INTERVAL, self.token);
+        }
+        self.is_polled.store(false, Ordering::Release);
+        self.watch_device(&mut self.state.lock());
+    }
+
+    /// Reads frames and hands on what they bring; false if there were none.
     fn read_frames(&self) -> bool {
         let Some(mut room) = self.reader.try_lock() else {
             return false;
@@ -395,22 +431,19 @@ impl Port {
         let device = self.state.lock().device.clone();
         let mut taken: Vec<Arc<dyn LineOwner>> = Vec::new();
         let mut out = Outbox::new();
-        let mut is_gone = false;
-        let mut more = true;
+        let (mut is_gone, mut any) = (false, false);
         let now = sys::now();
         for _ in 0..BURST {
             match device.read(&mut room) {
                 FrameRead::Frame { len, verified } => {
+                    any = true;
                     let frame = room.get(..len).unwrap_or_default();
                     self.take_frame(frame, verified, now, &mut taken, &mut out);
                 }
                 FrameRead::Lost => {}
-                FrameRead::None => {
-                    more = false;
-                    break;
-                }
+                FrameRead::None => break,
                 FrameRead::Gone => {
-                    (more, is_gone) = (false, true);
+                    is_gone = true;
                     break;
                 }
             }
@@ -419,11 +452,10 @@ impl Port {
         for owner in taken {
             owner.segments_taken(&mut out);
         }
-        self.flush_all();
         if is_gone {
             self.lose_device(&device);
         }
-        more
+        any
     }
 
     /// Sends what there is to send, and tells what has happened.
@@ -618,23 +650,21 @@ impl Port {
             };
             if sent == FrameSent::Full {
                 state.stalled = frame;
-                self.watch_device(state, true);
+                state.is_watched_for_room = true;
+                self.watch_device(state);
                 return;
             }
         }
     }
 
-    /// Watches the device for room as well, or not any more.
-    fn watch_device(&self, state: &mut State, room: bool) {
-        if state.is_watched_for_room != room {
-            state.is_watched_for_room = room;
-            let interest = Interest {
-                read: true,
-                write: room,
-                oneshot: false,
-            };
-            let _ = self.shard.arm(&*state.device, self.token, interest);
-        }
+    /// Watches the device for what is awaited from it.
+    fn watch_device(&self, state: &mut State) {
+        let interest = Interest {
+            read: !self.is_polled.load(Ordering::Acquire),
+            write: state.is_watched_for_room,
+            oneshot: false,
+        };
+        let _ = self.shard.arm(&*state.device, self.token, interest);
     }
 
     /// Tells owners and acceptors what has happened. Called by the shard's thread.
@@ -701,6 +731,7 @@ impl Port {
                 (state.is_watched_for_room, state.is_lost) = (false, false);
                 drop(state);
                 let _ = self.shard.watch(&*device, self.token, Interest::READ);
+                self.is_polled.store(false, Ordering::Release);
             }
             Err(_) => {
                 let at = sys::now() + RECONNECT_INTERVAL;
@@ -834,9 +865,11 @@ impl ShardTask for Port {
         }
         if ready.writable {
             let mut state = self.state.lock();
-            self.watch_device(&mut state, false);
+            state.is_watched_for_room = false;
+            self.watch_device(&mut state);
         }
         self.read_frames();
+        self.flush_all();
     }
 
     fn expire(self: Arc<Self>, now: Time) {
@@ -851,6 +884,7 @@ impl ShardTask for Port {
         if is_lost {
             self.reconnect_device();
         }
+        self.check_poller(now);
     }
 
     fn stop(self: Arc<Self>) {}

@@ -26,10 +26,10 @@ const SHUT: u8 = 0;
 const PLAIN: u8 = 1;
 /// A stream is attached, with TLS.
 const TLS: u8 = 2;
-/// A stream is attached, whose segments a port hands to the queue pair.
-const SEGMENTS: u8 = 4;
 /// A stream is attached, and passes through rings from a position of each direction on.
 const RINGS: u8 = 3;
+/// A stream is attached, whose segments a port hands to the queue pair.
+const SEGMENTS: u8 = 4;
 
 /// A connection's descriptors.
 #[derive(Debug)]
@@ -138,6 +138,12 @@ impl Transport {
         } else {
             None
         }
+    }
+
+    /// The attached stream passes through rings or a port.
+    #[inline]
+    pub(super) fn passes_elsewhere(&self) -> bool {
+        self.mode.load(Ordering::Acquire) >= RINGS
     }
 
     pub(super) fn shut(&self) {

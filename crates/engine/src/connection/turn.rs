@@ -96,11 +96,15 @@ impl Connection {
             self.linger(out);
             return false;
         }
-        if let Some(rings) = self.transport.rings()
-            && rings.is_asleep()
-        {
-            rings.wake();
-            bound.group.note_polled_awake();
+        if self.transport.passes_elsewhere() {
+            if let Some(line) = self.transport.line() {
+                line.poll(now);
+            } else if let Some(rings) = self.transport.rings()
+                && rings.is_asleep()
+            {
+                rings.wake();
+                bound.group.note_polled_awake();
+            }
         }
         let mut bytes = 0;
         let again = |n| {

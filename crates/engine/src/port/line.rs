@@ -725,6 +725,12 @@ impl Line for LineEnd {
         line.consume(consumed);
     }
 
+    fn poll(&self, now: Time) {
+        if let Some(port) = self.0.port.upgrade() {
+            port.poll(now);
+        }
+    }
+
     fn resume(&self, now: Time, out: &mut Outbox) {
         let line = &self.0;
         let mut gate = line.gate.lock();

@@ -62,6 +62,9 @@ pub trait Line: Debug + Send + Sync {
     /// The owner takes segments from now on; those that have arrived are given to it.
     fn start(&self, now: Time, out: &mut Outbox);
 
+    /// The owner is polled: reads what has arrived on the port.
+    fn poll(&self, now: Time);
+
     /// Continues where the owner could not process what has arrived.
     fn resume(&self, now: Time, out: &mut Outbox);
 
