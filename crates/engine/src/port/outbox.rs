@@ -170,3 +170,98 @@ impl Outbox {
         Some(Layout::new(len, phase).size() as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    use verbena_stream::Time;
+    use verbena_tcpip::tcp::{Framing, TcpConfig};
+    use verbena_tcpip::{InterfaceAddress, StackConfig, TrafficClass};
+
+    use super::*;
+
+    fn connection() -> (Stack, ConnectionId) {
+        let address = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
+        let config = StackConfig {
+            addresses: vec![InterfaceAddress {
+                address: address(1),
+                prefix: 24,
+            }],
+            ..StackConfig::default()
+        };
+        let tcp = TcpConfig {
+            framing: Framing::Messages,
+            ..TcpConfig::default()
+        };
+        let mut stack = Stack::new(config, [1; 32]);
+        let to = SocketAddr::new(address(2), 80);
+        let opened = stack.connect(to, None, tcp, TrafficClass::default(), Time::ZERO);
+        (stack, opened.unwrap())
+    }
+
+    fn fpdu(len: u16) -> Vec<u8> {
+        let mut bytes = vec![7; Layout::new(len, None).size()];
+        bytes[..2].copy_from_slice(&len.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn fpdus_are_queued_when_they_are_whole() {
+        let (mut stack, id) = connection();
+        let mut outbox = Outbox::default();
+        outbox.push(b"startup");
+        outbox.queue(&mut stack, id);
+        outbox.begin_frames(false);
+        let (first, second) = (fpdu(100), fpdu(7));
+        outbox.push(&first);
+        outbox.push(&second[..5]);
+        outbox.queue(&mut stack, id);
+        let queued = |stack: &Stack| stack.connection(id).unwrap().queued();
+        assert_eq!(queued(&stack), 7 + first.len() as u64);
+        outbox.push(&second[5..]);
+        outbox.queue(&mut stack, id);
+        let all = 7 + (first.len() + second.len()) as u64;
+        assert_eq!(queued(&stack), all);
+        assert_eq!(outbox.slice(&(7..9)), Some(&[0, 100][..]));
+        outbox.release(all - 1);
+        assert_eq!((outbox.len(), outbox.slice(&(7..9))), (1, None));
+    }
+
+    #[test]
+    fn end_follows_everything_that_was_written() {
+        let (mut stack, id) = connection();
+        let mut outbox = Outbox::default();
+        outbox.begin_frames(false);
+        outbox.push(&fpdu(100)[..50]);
+        assert_eq!(outbox.queue(&mut stack, id), None);
+        outbox.end_with(Ending::Release);
+        outbox.end_with(Ending::Close);
+        assert_eq!(outbox.queue(&mut stack, id), Some(Ending::Release));
+        assert_eq!(stack.connection(id).unwrap().queued(), 50);
+        assert_eq!(outbox.queue(&mut stack, id), None);
+    }
+
+    #[test]
+    fn fpdu_longer_than_a_segment_is_cut() {
+        let (mut stack, id) = connection();
+        let mut outbox = Outbox::default();
+        outbox.begin_frames(false);
+        let long = fpdu(4000);
+        outbox.push(&long);
+        outbox.queue(&mut stack, id);
+        assert_eq!(stack.connection(id).unwrap().queued(), long.len() as u64);
+    }
+
+    #[test]
+    fn full_outbox_takes_again_when_there_is_much_room() {
+        let mut outbox = Outbox::default();
+        outbox.push(&vec![0; MAX_UNACKNOWLEDGED]);
+        assert_eq!(outbox.room(), 0);
+        outbox.is_full = true;
+        outbox.release(ROOM as u64 - 1);
+        assert!(!outbox.takes_again());
+        outbox.release(ROOM as u64);
+        assert!(outbox.takes_again() && !outbox.takes_again());
+    }
+}
