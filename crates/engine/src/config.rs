@@ -18,6 +18,7 @@ pub mod keywords;
 mod networks;
 pub mod peer_settings;
 pub mod peers;
+pub mod port;
 mod presents;
 pub mod problem;
 pub mod settings;
@@ -28,6 +29,7 @@ pub use key::Key;
 pub use keywords::{Acknowledge, Choice, EventMemory, Fpdu, Log, Profile, Routing, TlsMode, Wire};
 pub use networks::Networks;
 pub use peers::Peers;
+pub use port::{PortLink, PortSetting};
 pub use problem::{ConfigError, ConfigErrors, SettingOrigin};
 pub use settings::Settings;
 

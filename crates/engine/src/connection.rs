@@ -7,6 +7,7 @@ mod join;
 mod liveness;
 mod migrate;
 mod permit;
+mod port;
 mod rings;
 mod same_host;
 mod secure;
@@ -153,7 +154,7 @@ impl Member for Connection {
     }
 
     fn watches_room(&self) -> bool {
-        !self.transport.rings().is_some_and(Rings::is_writing)
+        !self.transport.rings().is_some_and(Rings::is_writing) && self.transport.line().is_none()
     }
 
     fn prepare_sleep(&self) {

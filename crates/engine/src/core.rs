@@ -24,6 +24,7 @@ use crate::notify::pipeline::Notification;
 use crate::notify::signals::{SignalHostCell, Signals};
 use crate::oob::Oob;
 use crate::poll::shard::Shards;
+use crate::port::PortSlot;
 use crate::qp_routes::QpRoutes;
 use crate::roce::cm::RoceCm;
 use crate::same_host::SameHost;
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) roce_ports: RocePorts,
     /// Shared memory with peers on this host.
     pub(crate) same_host: SameHost,
+    /// A port of its own, on which it speaks TCP itself.
+    pub(crate) port: PortSlot,
     /// What captures its frames (docs/tools.md).
     pub(crate) tap: Arc<Tap>,
     /// Faults for tests.
@@ -103,8 +106,6 @@ impl Core {
         let signals = Box::new(Signals(signal_host.clone()));
         let notification = Notification::new(&function, &config, &lifecycle, &shards, signals)?;
         let core = Arc::new(Core {
-            function,
-            shards,
             lifecycle,
             notification,
             local_addresses: LocalAddresses::new(&config),
@@ -115,9 +116,16 @@ impl Core {
             roce_cm: OnceLock::new(),
             roce_ports: RocePorts::default(),
             same_host: SameHost::default(),
+            port: PortSlot::new(
+                config.port.clone().filter(|_| function.number() == 0),
+                config.keep_alive,
+                &shards,
+            ),
             tap: Arc::default(),
             faults: Faults::default(),
             control_thread: ControlThread::default(),
+            function,
+            shards,
             config,
             function_handle: handle,
         });

@@ -237,6 +237,11 @@ impl Engine {
         self.core.roce_ports.handover.counters()
     }
 
+    /// The local address of the port of the setting `port` from which a peer is reached; `None` if the kernel reaches it.
+    pub fn port_route(&self, peer: IpAddr) -> Option<IpAddr> {
+        self.core.port.route(None, peer)
+    }
+
     /// Calls `observer` with the sentence why RoCEv2 cannot be used, once for each, as when another user's process or the kernel has UDP port 4791
     /// of an address. The call that needed it fails with the same sentence, or the listener goes on with TCP alone. Called on the thread that
     /// tried; it must neither block nor call the engine. A later observer replaces this one.
@@ -308,8 +313,13 @@ impl Engine {
     ) -> Result<Reservation, Error> {
         self.core.check()?;
         self.core.check_owner(at, None)?;
-        let at = self.core.local_addresses.to_bind(at)?;
-        let reserved = Reservation::new(&self.core, bind(at)?)?;
+        let listener = if self.core.port.has_address(at.ip()) {
+            // The kernel need not have the address; its port is reserved there all the same.
+            Listener::reserve_foreign(at)?
+        } else {
+            bind(self.core.local_addresses.to_bind(at)?)?
+        };
+        let reserved = Reservation::new(&self.core, listener)?;
         // The system may have selected the port.
         self.core.check_owner(reserved.local_addr()?, None)?;
         Ok(reserved)
@@ -321,6 +331,7 @@ impl Drop for Engine {
         if self.core.is_alive() {
             self.core.control_thread.stop(&self.core);
             self.core.shards.stop();
+            self.core.port.drain(self.core.config.linger);
             // As at a shutdown: all held notifications are delivered now.
             self.core.notification.end_ticks();
             self.core

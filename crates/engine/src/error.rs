@@ -4,6 +4,8 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use verbena_events::interrupts;
 use verbena_events::moderation::{BadHold, MAX_DELAY};
@@ -64,12 +66,34 @@ pub struct OwnedByOther {
     pub device: String,
 }
 
+/// Why the port of the setting `port` could not be opened.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum PortError {
+    /// The TAP interface cannot be used.
+    #[error(transparent)]
+    Tap(Arc<verbena_lan::Error>),
+    /// No switch has the socket.
+    #[error(
+        "no switch answers at {}: {cause}; start one with `verbena switch --control CONTROL --cable {}`",
+        path.display(), path.display()
+    )]
+    Cable {
+        /// The socket.
+        path: PathBuf,
+        /// The cause.
+        cause: sys::Error,
+    },
+}
+
 /// Why a call of the engine failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
     #[error("system call failed: {0}")]
     System(#[from] sys::Error),
+    /// The port of its own cannot be opened.
+    #[error("the port of the setting `port`: {0}")]
+    Port(PortError),
     /// An error of the adapter.
     #[error(transparent)]
     Adapter(#[from] verbena_nic::Error),

@@ -35,6 +35,7 @@ mod local_addresses;
 pub mod notify;
 mod oob;
 mod poll;
+mod port;
 mod qp_routes;
 mod roce;
 mod same_host;

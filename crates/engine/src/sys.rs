@@ -27,10 +27,12 @@ pub mod error;
 mod fd;
 pub mod fd_channel;
 pub mod fork;
+pub mod frames;
 pub mod handover_listener;
 mod inode;
 #[cfg_attr(shuttle, path = "sys/simulated/interfaces.rs")]
 pub mod interfaces;
+pub mod line;
 pub mod link;
 #[cfg_attr(shuttle, path = "sys/simulated/listener.rs")]
 pub mod listener;
@@ -75,12 +77,15 @@ pub use claims::{ClaimError, Claims};
 pub use clock::{now, sleep, wait};
 pub use datagram_socket::DatagramSocket;
 pub use doorbell::Doorbell;
+pub(crate) use error::LineError;
 pub use error::{Error, Result};
 pub use fd_channel::{FdChannel, FdChannelError};
 pub use fork::{fork_count, watch_forks};
+pub use frames::{FRAME_ROOM, FrameDevice, FrameRead, FrameSent};
 pub use handover_listener::HandoverListener;
 pub use inode::inode_of;
 pub use interfaces::{interface_mtu, interface_name, interface_of, interfaces, running_interfaces};
+pub use line::{Line, LineOwner};
 pub use link::{LinkSocket, is_link_up};
 pub use listener::Listener;
 pub use packet_channel::{PacketChannel, PacketListener};

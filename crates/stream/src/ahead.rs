@@ -3,6 +3,7 @@
 //! order, which is given the head of a placed frame again. What is not certain is held by the caller until then.
 
 use verbena_wire::ddp::{Header, MAX_LEN, MIN_LEN, peek_len};
+use verbena_wire::ext::Features;
 use verbena_wire::mpa::fpdu::{LENGTH_LEN, Layout, Phase};
 use verbena_wire::mpa::marker::Marker;
 use verbena_wire::rdmap::EchoHeader;
@@ -242,12 +243,21 @@ fn marked_starts(position: u64, bytes: &[u8]) -> impl Iterator<Item = usize> {
 /// Segments ahead of a gap.
 impl Stream {
     /// The valid frames in bytes at `position` of the stream, which counts from its first frame, each with its offset.
+    ///
+    /// A peer that has announced that its segments begin with FPDUs is believed where there are checksums.
     pub fn frames_ahead<'a>(
         &self,
         position: u64,
         bytes: &'a [u8],
         alignment: Alignment,
     ) -> Vec<(usize, AheadFrame<'a>)> {
+        // Without a checksum, payload of an FPDU that had to be cut could pass for a frame.
+        let (_, crc) = self.framing_options();
+        let alignment = if crc && self.has(Features::ALIGNED) {
+            Alignment::Frames
+        } else {
+            alignment
+        };
         if self.state() == State::Running {
             frames(position, bytes, self.framing_options(), alignment)
         } else {

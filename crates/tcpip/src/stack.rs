@@ -20,7 +20,7 @@ use verbena_stream::Time;
 use crate::frame::{FrameError, Mac, Vlan};
 use crate::neighbor::Neighbors;
 use crate::secret::{Key, Tuple};
-use crate::tcp::{CloseReason, Connection, QueueError, Received, State, TcpConfig};
+use crate::tcp::{CloseReason, Connection, KeepAlive, QueueError, Received, State, TcpConfig};
 
 pub use transmit::{Outgoing, SegmentFrame};
 
@@ -57,6 +57,9 @@ pub struct StackConfig {
     pub mtu: usize,
     /// Connections of all kinds.
     pub max_connections: usize,
+    /// A host has the same addresses: what belongs to no connection, listener or port of the stack is left to it unanswered, and what
+    /// both need is [`Arrival::Foreign`] although the stack has used it.
+    pub is_shared: bool,
 }
 
 impl Default for StackConfig {
@@ -68,6 +71,7 @@ impl Default for StackConfig {
             vlan: None,
             mtu: 1500,
             max_connections: 65_536,
+            is_shared: false,
         }
     }
 }
@@ -451,6 +455,23 @@ impl Stack {
     /// The consumer is gone ([`Connection::release`]).
     pub fn release(&mut self, id: ConnectionId, now: Time) {
         let _ = self.with(id, |connection| connection.release(now));
+    }
+
+    /// Changes when an idle connection is probed ([`Connection::set_keep_alive`]).
+    pub fn set_keep_alive(&mut self, id: ConnectionId, keep_alive: Option<KeepAlive>) {
+        let _ = self.with(id, |connection| connection.set_keep_alive(keep_alive));
+    }
+
+    /// Changes the class of a connection's packets, from the next one on.
+    pub fn set_class(&mut self, id: ConnectionId, class: TrafficClass) {
+        if let Some(entry) = self.connections.get_mut(&id) {
+            entry.class = class;
+        }
+    }
+
+    /// The address of the interface from which a destination is reached, if there is one.
+    pub fn route(&self, destination: IpAddr) -> Option<IpAddr> {
+        self.source_for(destination)
     }
 
     /// Resets a connection ([`Connection::abort`]).

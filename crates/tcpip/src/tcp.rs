@@ -422,6 +422,30 @@ impl Connection {
         self.rtt.smoothed()
     }
 
+    /// How long the peer has been silent although it owes an acknowledgement; `None` if it owes nothing.
+    pub fn silence(&self, now: Time) -> Option<core::time::Duration> {
+        // The time of the last progress is also that at which the first data in flight was sent.
+        let since = self.heard_at.max(self.progress_at);
+        (!self.board.is_empty()).then(|| now.since(since))
+    }
+
+    /// How long ago a segment of the peer arrived.
+    pub fn heard(&self, now: Time) -> core::time::Duration {
+        now.since(self.heard_at)
+    }
+
+    /// Bytes that the peer has room for.
+    pub fn peer_window(&self) -> u64 {
+        u64::try_from(self.peer.right - self.board.next()).unwrap_or(0)
+    }
+
+    /// Changes when the idle connection is probed; probes that are under way begin anew.
+    pub fn set_keep_alive(&mut self, keep_alive: Option<KeepAlive>) {
+        self.config.keep_alive = keep_alive;
+        self.timers.keep_alive = None;
+        self.timers.probes_sent = 0;
+    }
+
     /// Queues the next `len` bytes of the consumer's stream; with [`Framing::Messages`] they are one message.
     ///
     /// # Errors

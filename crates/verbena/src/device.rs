@@ -338,6 +338,17 @@ impl Device {
         Ok(self.inner().engine.addresses()?)
     }
 
+    /// The address of its own port (setting `port`) from which this peer is reached; `None` if the system's network reaches it.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert_eq!(device.port_route("192.0.2.1".parse().unwrap()), None);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn port_route(&self, peer: IpAddr) -> Option<IpAddr> {
+        self.inner().engine.port_route(peer)
+    }
+
     /// Whether calls work: false in a forked child of the process that opened the device. There every call fails; open another device.
     ///
     /// ```

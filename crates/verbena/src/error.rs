@@ -129,7 +129,9 @@ impl AdapterError {
         use verbena_mem::Misuse;
         use verbena_nic::Error as N;
         match &self.0 {
-            E::System(_) | E::Injected { .. } | E::Adapter(N::Injected(_)) => ErrorKind::System,
+            E::System(_) | E::Port(_) | E::Injected { .. } | E::Adapter(N::Injected(_)) => {
+                ErrorKind::System
+            }
             E::Adapter(N::InUse { .. } | N::Memory(Misuse::Busy { .. })) => ErrorKind::State,
             E::Adapter(error) => match error.kind() {
                 Kind::Exhausted => ErrorKind::Limit,
@@ -171,7 +173,7 @@ impl AdapterError {
     fn fault(&self) -> Fault {
         use verbena_engine::Error as E;
         match &self.0 {
-            E::System(_) | E::RocePortInUse { .. } => Fault::System,
+            E::System(_) | E::Port(_) | E::RocePortInUse { .. } => Fault::System,
             E::TooManyHandlers { .. } => Fault::Limit,
             E::Injected { .. } | E::Failed(_) => Fault::System,
             E::Adapter(error) => match error.kind() {

@@ -18,7 +18,8 @@ use crate::error::Error;
 use crate::guard::catch_panic;
 use crate::notify::Notify;
 use crate::poll::shard::{Shard, ShardTask, next_token};
-use crate::sys::{self, Channel, Interest, Listener, Ready};
+use crate::port::{Port, PortAcceptor};
+use crate::sys::{self, Channel, Interest, Listener, Ready, Socket};
 
 mod handover;
 mod order;
@@ -52,6 +53,8 @@ pub(crate) struct Acceptor {
     shard: Arc<Shard>,
     token: u64,
     listener: Listener,
+    /// The port of its own that it listens on as well, and where.
+    port: Option<(Arc<Port>, SocketAddr)>,
     sink: RequestSink,
     order: Mutex<Order<Request>>,
     /// Locked while a connection is accepted; true while none is.
@@ -191,11 +194,17 @@ impl Acceptor {
         listener: Listener,
         sink: RequestSink,
     ) -> Result<Arc<Acceptor>, Error> {
+        let at = listener.local_addr()?;
+        let port = match &sink {
+            RequestSink::Program(_) => core.port.for_listener(at.ip())?,
+            RequestSink::Oob => None,
+        };
         let this = Arc::new(Acceptor {
             core: core.clone(),
             shard: core.shards.pick()?,
             token: next_token(),
             listener,
+            port: port.map(|port| (port, at)),
             sink,
             order: Mutex::default(),
             paused: Mutex::new(false),
@@ -204,6 +213,11 @@ impl Acceptor {
         let once = Interest::READ_ONCE;
         this.shard
             .serve_watched(this.token, this.clone(), &this.listener, once)?;
+        if let Some((port, at)) = &this.port {
+            let acceptor: Weak<Acceptor> = Arc::downgrade(&this);
+            let listening = port.listen(*at, this.token, acceptor);
+            listening.inspect_err(|_| this.shard.forget(this.token))?;
+        }
         Ok(this)
     }
 
@@ -289,6 +303,9 @@ impl Acceptor {
 
     pub(crate) fn close(&self) {
         self.shard.unwatch(&self.listener);
+        if let Some((port, at)) = &self.port {
+            port.unlisten(*at, self.token);
+        }
         if !self.handed_over.load(Ordering::Acquire) {
             self.listener.shutdown();
         }
@@ -317,12 +334,20 @@ impl Acceptor {
         Ok(())
     }
 
+    fn next_connection(&self) -> Result<Option<(Socket, SocketAddr)>, sys::Error> {
+        let of_port = |(port, at): &(Arc<Port>, SocketAddr)| port.accept(*at, self.token);
+        match self.port.as_ref().and_then(of_port) {
+            Some(accepted) => Ok(Some(accepted)),
+            None => self.listener.accept(),
+        }
+    }
+
     fn admit_one(self: &Arc<Self>) -> Result<AcceptOutcome, sys::Error> {
         let paused = self.paused.lock();
         if *paused {
             return Ok(AcceptOutcome::None);
         }
-        let Some((socket, peer)) = self.listener.accept()? else {
+        let Some((socket, peer)) = self.next_connection()? else {
             return Ok(AcceptOutcome::None);
         };
         // V2: a listener on all addresses includes those that a rule gives to another device.
@@ -357,6 +382,13 @@ impl Acceptor {
     }
 }
 
+impl PortAcceptor for Acceptor {
+    fn connections_wait(self: Arc<Self>) {
+        // Those for which there are no descriptors wait for the next one.
+        let _ = self.admit();
+    }
+}
+
 impl ShardTask for Acceptor {
     fn ready(self: Arc<Self>, _: Ready) {
         match self.admit() {
@@ -370,6 +402,9 @@ impl ShardTask for Acceptor {
         match &self.sink {
             RequestSink::Program(waiting) => self.present_requests(waiting),
             RequestSink::Oob => self.core.oob.requests.expire(now),
+        }
+        if self.port.is_some() {
+            self.clone().connections_wait();
         }
         self.arm();
     }

@@ -38,7 +38,12 @@ impl Reservation {
         self.core.check()?;
         let at = self.listener.local_addr()?;
         // First, so that a peer that finds the TCP port open finds the other one, too.
-        let roce = RoceCm::prepare_listener(&self.core, at)?;
+        let roce = if self.core.port.has_address(at.ip()) {
+            // The port carries TCP only.
+            None
+        } else {
+            RoceCm::prepare_listener(&self.core, at)?
+        };
         let (acceptor, waiting) = Acceptor::open(&self.core, self.listener, backlog)?;
         if let Some(roce) = &roce {
             roce.listen(at, &acceptor);

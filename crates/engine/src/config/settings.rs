@@ -29,6 +29,7 @@ use super::keywords::{
 };
 use super::networks::Networks;
 use super::peers::Peers;
+use super::port::{PortForm, PortSetting};
 use super::presents::{Owners, Presents};
 use super::problem::ConfigError;
 use crate::faults::Script;
@@ -227,6 +228,8 @@ settings! {
     owners: Vec<Rule> = Vec::new(), Owners;
     /// The adapter's addresses; `auto` is all those of the first interface that other hosts can reach, else loopback.
     device: Device = Device::Auto, Devices;
+    /// A port of the adapter's own, on which it speaks Ethernet, IP and TCP itself: a TAP interface, or a cable to `verbena switch`, with addresses that no other process has (docs/tcpip.md). Connections over TCP from and to these addresses use it.
+    port: Option<PortSetting> = None, Or("none", PortForm);
     /// Source addresses that may connect and send datagrams; empty allows all. It applies to every kind of listener.
     allow: Networks = Networks::default(), NetworkList;
     /// Source addresses that may not connect or send datagrams, even if `allow` names them.

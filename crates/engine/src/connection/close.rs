@@ -10,7 +10,7 @@ use verbena_sync::atomic::Ordering;
 
 use super::{Bound, Connection, Phase};
 use crate::notify::failure_log;
-use crate::sys::{self, read_into};
+use crate::sys;
 
 /// Reads per turn; the peer may send continuously.
 const READS: usize = 16;
@@ -161,7 +161,7 @@ impl Connection {
         }
         let mut waste = [0; 16 << 10];
         for _ in 0..READS {
-            match read_into(self.transport.reader(), &mut waste) {
+            match self.transport.discard_input(&mut waste) {
                 IoOutcome::Bytes(_) => {}
                 IoOutcome::WouldBlock => break,
                 IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => {

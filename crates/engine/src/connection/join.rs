@@ -108,8 +108,15 @@ impl Connection {
         };
         let same_host = self.expect_rings(agreement.role, agreement.extensions);
         let rings = same_host.map_or(Features::NONE, |_| Features::RINGS);
+        let takes_segments = self.takes_segments();
+        let large = config.large_fpdus(met) && !takes_segments;
+        let aligned = if takes_segments {
+            Features::ALIGNED
+        } else {
+            Features::NONE
+        };
         let settings = Settings {
-            max_ulpdu: self.max_ulpdu(config.large_fpdus(met), agreement.markers_tx),
+            max_ulpdu: self.max_ulpdu(large, agreement.markers_tx),
             rfc7306,
             rnr_retry: attrs.rnr_retry,
             drop_overlong: init.qp_type == QpType::Uc,
@@ -120,7 +127,8 @@ impl Connection {
                     | Features::SEND_IMM
                     | Features::CLOSING_ACK
                     | Features::MEMORY_PLACEMENT
-                    | rings,
+                    | rings
+                    | aligned,
                 personality: init.personality,
                 qp_type: init.qp_type,
                 min_rnr_timer: attrs.rnr_timer,
@@ -133,6 +141,7 @@ impl Connection {
         if !agreement.extensions && settings.max_ulpdu != LARGE {
             self.transport.socket().end_segments();
         }
+        let early = self.take_over_line(early, agreement.markers_tx)?;
         let mut stream = Stream::new(agreement, settings);
         stream.set_ack_policy(config.ack_policy());
         let role = introduction.clone();
@@ -199,6 +208,7 @@ impl Connection {
             self.shard.set_timer(when, self.token);
         }
         let watched = self.watch_by_group(bound);
+        self.start_segments(&mut out);
         // Closes the connection if the queue pair was destroyed or reset before it could find this connection.
         self.full_turn(&mut out);
         self.core.deliver(&mut out);

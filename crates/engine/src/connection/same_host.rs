@@ -46,6 +46,7 @@ impl Connection {
         let is_refused = match config.same_host {
             Choice::Off => Some(NoRings::Off),
             _ if self.transport.separate_reader().is_some() => Some(NoRings::Itself),
+            _ if self.transport.socket().line().is_some() => Some(NoRings::OtherAddress),
             _ if self.transport.has_tls() => Some(NoRings::Tls),
             _ if !extensions => Some(NoRings::NoExtensions),
             choice => {

@@ -126,7 +126,9 @@ impl Starting {
 
     /// It waits for the socket to become writable: to connect, or to send.
     pub(super) fn has_unsent(&self, line: &Transport) -> bool {
-        self.is_dialling() || line.wants_room(!self.unsent.is_empty())
+        // A port tells when it has connected; the pair before it is always writable.
+        (self.is_dialling() && line.socket().line().is_none())
+            || line.wants_room(!self.unsent.is_empty())
     }
 
     /// The peer connected to this side.

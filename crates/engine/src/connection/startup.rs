@@ -3,7 +3,7 @@
 //! decision.
 
 use core::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use verbena_nic::{Outbox, Qp};
 use verbena_stream::startup::Failure;
@@ -103,7 +103,7 @@ impl Connection {
             let is_initiator = !starting.is_accepted();
             line.tap(|| StreamTap::from_start(&core.tap, peer, is_initiator));
         }
-        Ok(Arc::new_cyclic(|own| Connection {
+        let connection = Arc::new_cyclic(|own: &Weak<Connection>| Connection {
             own: own.clone(),
             core: core.clone(),
             shard,
@@ -129,7 +129,11 @@ impl Connection {
             awaits_token: AtomicBool::new(false),
             expected_rings: Mutex::new(None),
             no_rings: Mutex::new(None),
-        }))
+        });
+        if let Some(line) = connection.transport.socket().line() {
+            line.set_owner(connection.own.clone());
+        }
+        Ok(connection)
     }
 
     /// Connects; `done` is called with the result.
@@ -148,7 +152,12 @@ impl Connection {
         let tls = core.security.tls.as_ref().map(Tls::client).transpose();
         let tls = tls.map_err(|cause| Error::Tls { peer: to, cause })?;
         let class = options.attr.lock().traffic_class;
-        let socket = Socket::connect(to, options.source, class).map_err(unreachable)?;
+        let socket = if core.port.route(options.source, to.ip()).is_some() {
+            core.port.open()?.connect(to, class)
+        } else {
+            Socket::connect(to, options.source, class)
+        };
+        let socket = socket.map_err(unreachable)?;
         let config = &core.config;
         let deadline = sys::now() + config.startup_timeout;
         let terms = terms.unwrap_or_else(|| {

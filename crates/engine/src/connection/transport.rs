@@ -4,6 +4,8 @@
 //! The queue pair's bytes pass only while a stream is attached: a thread that is late with a closed connection must not touch the
 //! stream of the next one.
 
+use std::sync::Arc;
+
 use verbena_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use verbena_mem::{Sources, Targets};
@@ -13,7 +15,7 @@ use verbena_sync::locks::{Mutex, OnceLock};
 use super::rings::{ReadFrom, Rings};
 use crate::capture::{self, StreamTap};
 use crate::security::tls::{Flush, Session, TlsError};
-use crate::sys::{self, Doorbell, Socket};
+use crate::sys::{self, Doorbell, Line, Socket};
 
 /// Bytes read at once from the socket of a stream that is about to pass through rings.
 const BEFORE_RING: usize = 16 << 10;
@@ -26,6 +28,8 @@ const PLAIN: u8 = 1;
 const TLS: u8 = 2;
 /// A stream is attached, and passes through rings from a position of each direction on.
 const RINGS: u8 = 3;
+/// A stream is attached, whose segments a port hands to the queue pair.
+const SEGMENTS: u8 = 4;
 
 /// A connection's descriptors.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(crate) struct Transport {
     tls: Option<Box<Mutex<Session>>>,
     mode: AtomicU8,
     rings: OnceLock<Rings>,
+    /// The port's connection, once its segments go to the queue pair.
+    line: OnceLock<Arc<dyn Line>>,
     /// Bytes that were read from the socket and written to it, without TLS: positions of the stream. Changed by the one thread that serves the
     /// connection.
     socket_read: AtomicU64,
@@ -53,6 +59,7 @@ impl Transport {
             tls: None,
             mode: AtomicU8::new(SHUT),
             rings: OnceLock::new(),
+            line: OnceLock::new(),
             socket_read: AtomicU64::new(0),
             socket_written: AtomicU64::new(0),
             tap: OnceLock::new(),
@@ -99,6 +106,7 @@ impl Transport {
 
     pub(super) fn open(&self) {
         let how = match (&self.tls, self.rings.get()) {
+            _ if self.line.get().is_some() => SEGMENTS,
             (Some(_), _) => TLS,
             (None, Some(_)) => RINGS,
             (None, None) => PLAIN,
@@ -132,8 +140,37 @@ impl Transport {
         }
     }
 
+    /// The attached stream passes through rings or a port.
+    #[inline]
+    pub(super) fn passes_elsewhere(&self) -> bool {
+        self.mode.load(Ordering::Acquire) >= RINGS
+    }
+
     pub(super) fn shut(&self) {
         self.mode.store(SHUT, Ordering::Release);
+        if let Some(line) = self.line.get() {
+            line.discard();
+        }
+    }
+
+    /// The port's connection whose segments go to the queue pair.
+    #[inline]
+    pub(super) fn line(&self) -> Option<&Arc<dyn Line>> {
+        self.line.get()
+    }
+
+    /// The segments of the port's connection go to the queue pair from now on. `early` was read with the startup. False if the connection has
+    /// ended.
+    pub(super) fn take_over(&self, line: &Arc<dyn Line>, early: Vec<u8>, markers: bool) -> bool {
+        line.take_over(&self.socket, early, markers) && self.line.set(line.clone()).is_ok()
+    }
+
+    /// Reads bytes that have no use any more.
+    pub(super) fn discard_input(&self, waste: &mut [u8]) -> IoOutcome {
+        match self.line.get() {
+            Some(line) => line.end().unwrap_or(IoOutcome::WouldBlock),
+            None => sys::read_into(self.reader(), waste),
+        }
     }
 
     pub(super) fn has_tls(&self) -> bool {
@@ -196,6 +233,11 @@ impl Transport {
     }
 
     fn move_out(&self, bytes: &[u8]) -> IoOutcome {
+        if self.line.get().is_some() {
+            let mut sources = Sources::new();
+            sources.borrow_bytes(bytes);
+            return self.write_line(&sources);
+        }
         let Some(tls) = &self.tls else {
             if let Some(rings) = self.rings.get() {
                 // The last bytes of a stream: the ring may be full, and a peer that has gone away does not empty it.
@@ -310,6 +352,18 @@ impl Transport {
         }
     }
 
+    fn line_end(&self) -> IoOutcome {
+        let end = self.line.get().and_then(|line| line.end());
+        end.unwrap_or(IoOutcome::WouldBlock)
+    }
+
+    fn write_line(&self, sources: &Sources<'_>) -> IoOutcome {
+        match self.line.get() {
+            Some(line) => line.write(sources),
+            None => IoOutcome::WouldBlock,
+        }
+    }
+
     /// Queries TLS while a stream is attached.
     #[inline]
     fn with_tls(&self, ask: impl FnOnce(&mut Session) -> bool) -> bool {
@@ -326,6 +380,8 @@ impl Carrier for &Transport {
             (PLAIN, _) => self.read_plain(targets),
             (RINGS, _) => self.read_rings(targets),
             (TLS, Some(tls)) => tls.lock().read(&self.socket, targets),
+            // Its bytes arrive as segments; only its end is read.
+            (SEGMENTS, _) => self.line_end(),
             _ => IoOutcome::WouldBlock,
         };
         if capture::is_attached() {
@@ -339,6 +395,7 @@ impl Carrier for &Transport {
             (PLAIN, _) => self.count_written(Carrier::write(&mut self.socket(), sources)),
             (RINGS, _) => self.write_rings(sources),
             (TLS, Some(tls)) => tls.lock().write(&self.socket, sources),
+            (SEGMENTS, _) => self.write_line(sources),
             _ => IoOutcome::WouldBlock,
         };
         if capture::is_attached() {
@@ -351,7 +408,7 @@ impl Carrier for &Transport {
         // Both ends of a pair close together. With TLS only what the peer's process sends counts: acknowledgements of TCP can be forged
         // on the way.
         let in_socket = match self.mode.load(Ordering::Acquire) {
-            PLAIN | RINGS if self.read_socket.is_none() => self.socket.unacknowledged(),
+            PLAIN | RINGS | SEGMENTS if self.read_socket.is_none() => self.socket.unacknowledged(),
             _ => return None,
         };
         // Either may have the last bytes, and the stream may have passed through both.

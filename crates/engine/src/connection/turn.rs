@@ -96,11 +96,15 @@ impl Connection {
             self.linger(out);
             return false;
         }
-        if let Some(rings) = self.transport.rings()
-            && rings.is_asleep()
-        {
-            rings.wake();
-            bound.group.note_polled_awake();
+        if self.transport.passes_elsewhere() {
+            if let Some(line) = self.transport.line() {
+                line.poll(now);
+            } else if let Some(rings) = self.transport.rings()
+                && rings.is_asleep()
+            {
+                rings.wake();
+                bound.group.note_polled_awake();
+            }
         }
         let mut bytes = 0;
         let again = |n| {
@@ -167,6 +171,7 @@ impl Connection {
     /// Continues reading if it was stopped for a missing receive that has been posted now.
     pub(crate) fn resume(&self, out: &mut Outbox) {
         if self.watch.is_read_disabled() {
+            self.resume_segments(out);
             self.full_turn(out);
         }
     }
@@ -177,13 +182,13 @@ impl Connection {
         self.transmit(Acks::Piggyback, out);
     }
 
-    fn send_now(&self, out: &mut Outbox) {
+    pub(super) fn send_now(&self, out: &mut Outbox) {
         self.transmit(Acks::Now, out);
     }
 
     /// Events that are added from now on are raised with the addresses of the connection, if events are steered by them (E8).
     #[inline]
-    fn begin_packet(&self, out: &mut Outbox) {
+    pub(super) fn begin_packet(&self, out: &mut Outbox) {
         let ends = || Some((self.peer, self.transport.socket().local_addr().ok()?));
         let steered = self.core.notification.steers_packets();
         self.packet.begin(steered, ends, out);
@@ -236,12 +241,14 @@ impl Connection {
         }
     }
 
-    /// The turn's limit was reached, and the ring has room: a thread that sleeps sends the rest. A poller reports a socket with room; a thread
+    /// The turn's limit was reached, and the ring or the port may have room: a thread that sleeps, or that of the port, sends the rest. A poller reports a socket with room; a thread
     /// that begins to sleep finds the room itself.
     fn resume_ring_later(&self) {
         if let Some(rings) = self.transport.rings() {
             fence(Ordering::SeqCst);
             rings.wake_sleeper();
+        } else if let Some(line) = self.transport.line() {
+            line.ask_for_room();
         }
     }
 

@@ -70,6 +70,19 @@ impl Error {
         Error::new("connect", Errno::CONNREFUSED)
     }
 
+    /// The connection of a port failed.
+    pub(crate) const fn of_line(cause: LineError) -> Error {
+        let errno = match cause {
+            LineError::Refused => Errno::CONNREFUSED,
+            LineError::TimedOut => Errno::TIMEDOUT,
+            LineError::Reset => Errno::CONNRESET,
+            LineError::NoRoute => Errno::HOSTUNREACH,
+            LineError::InUse => Errno::ADDRINUSE,
+            LineError::Full => Errno::MFILE,
+        };
+        Error::new("connect", errno)
+    }
+
     /// The name of the failed call.
     pub const fn call(&self) -> &'static str {
         self.call
@@ -95,6 +108,23 @@ impl Error {
     pub fn is_refused(&self) -> bool {
         self.errno == Errno::CONNREFUSED
     }
+}
+
+/// Why a connection of a port failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineError {
+    /// Nothing listens there.
+    Refused,
+    /// Nothing answers.
+    TimedOut,
+    /// The peer has reset it.
+    Reset,
+    /// No address of the port reaches the peer.
+    NoRoute,
+    /// The addresses have a connection.
+    InUse,
+    /// There are as many as there may be.
+    Full,
 }
 
 impl fmt::Display for Error {

@@ -62,6 +62,21 @@ impl Listener {
         })
     }
 
+    /// The same for an address that this host need not have (IP_FREEBIND): its port is reserved.
+    pub fn reserve_foreign(at: SocketAddr) -> Result<Listener> {
+        let fd = bind_socket_with(at, SocketType::STREAM, |fd| {
+            let set = match at {
+                SocketAddr::V4(_) => sockopt::set_ip_freebind(fd, true),
+                SocketAddr::V6(_) => sockopt::set_ipv6_freebind(fd, true),
+            };
+            set.map_err(Error::of("setsockopt IP_FREEBIND"))
+        })?;
+        Ok(Listener {
+            fd,
+            exclusive: true,
+        })
+    }
+
     /// Takes over a listening socket of another process.
     pub fn adopt(fd: OwnedFd) -> Result<Listener> {
         let listening =

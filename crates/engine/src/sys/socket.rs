@@ -6,6 +6,7 @@ use core::mem::{MaybeUninit, size_of};
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
@@ -13,7 +14,7 @@ use rustix::net::{self, AddressFamily, Shutdown, SocketType, sockopt};
 
 use super::fd::{FLAGS, Fd};
 use super::path::path_digest;
-use super::{Error, Result, TcpNumbers};
+use super::{Error, Line, Result, TcpNumbers};
 
 /// TCP states, as in `tcpi_state`.
 const SYN_SENT: u8 = 2;
@@ -34,6 +35,8 @@ pub struct Socket {
     fd: Fd,
     /// Each write begins a new TCP segment.
     ends_segments: AtomicBool,
+    /// The connection of a port behind this end of a pair.
+    line: Option<Arc<dyn Line>>,
 }
 
 impl Socket {
@@ -41,7 +44,22 @@ impl Socket {
         Socket {
             fd: fd.into(),
             ends_segments: AtomicBool::new(false),
+            line: None,
         }
+    }
+
+    /// This end of a pair stands for a connection of a port from now on.
+    #[must_use]
+    pub fn with_line(self, line: Arc<dyn Line>) -> Socket {
+        Socket {
+            line: Some(line),
+            ..self
+        }
+    }
+
+    /// The connection of a port behind it.
+    pub fn line(&self) -> Option<&Arc<dyn Line>> {
+        self.line.as_ref()
     }
 
     /// From now on each write begins a new TCP segment: the kernel appends nothing to the last one (`MSG_EOR`).
@@ -84,6 +102,9 @@ impl Socket {
 
     /// Connects again with a socket whose connection was refused.
     pub fn reconnect(&self, to: SocketAddr) -> Result<()> {
+        if let Some(line) = &self.line {
+            return line.reconnect();
+        }
         // If the refused attempt was not cleared yet, Linux clears it in the first call and returns ECONNABORTED.
         let connected = match net::connect(&self.fd, &to) {
             Err(Errno::CONNABORTED) => net::connect(&self.fd, &to),
@@ -114,6 +135,10 @@ impl Socket {
 
     /// A duplicate of the descriptor.
     pub fn duplicate(&self) -> Result<Socket> {
+        if self.line.is_some() {
+            // The connection ends with the process.
+            return Err(Error::new("fcntl", Errno::OPNOTSUPP));
+        }
         let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
         let other = Socket::from_fd(fd);
         let segments = self.ends_segments.load(Ordering::Relaxed);
@@ -131,6 +156,9 @@ impl Socket {
 
     /// Whether the connection is established; false while connecting, an error if it failed. Clears the pending error.
     pub fn is_connected(&self) -> Result<bool> {
+        if let Some(line) = &self.line {
+            return line.is_connected();
+        }
         let pending = sockopt::socket_error(&self.fd).map_err(Error::of("getsockopt SO_ERROR"))?;
         pending.map_err(Error::of("connect"))?;
         match self.info().map(|info| info.tcpi_state) {
@@ -147,12 +175,18 @@ impl Socket {
 
     /// Our address; an error for an end of a pair.
     pub fn local_addr(&self) -> Result<SocketAddr> {
+        if let Some(line) = &self.line {
+            return Ok(line.local_addr());
+        }
         let name = net::getsockname(&self.fd).map_err(Error::of("getsockname"))?;
         SocketAddr::try_from(name).map_err(Error::of("getsockname"))
     }
 
     /// The peer's address; an error for an end of a pair, and when there is no connection.
     pub fn peer_addr(&self) -> Result<SocketAddr> {
+        if let Some(line) = &self.line {
+            return Ok(line.peer_addr());
+        }
         let name = net::getpeername(&self.fd).map_err(Error::of("getpeername"))?;
         let name = name.ok_or(Error::new("getpeername", Errno::NOTCONN))?;
         SocketAddr::try_from(name).map_err(Error::of("getpeername"))
@@ -160,6 +194,9 @@ impl Socket {
 
     /// Sends FIN; reading continues.
     pub fn shutdown_write(&self) -> Result<()> {
+        if self.line.as_ref().is_some_and(|line| line.shutdown_write()) {
+            return Ok(());
+        }
         net::shutdown(&self.fd, Shutdown::Write).map_err(Error::of("shutdown"))
     }
 
@@ -170,12 +207,19 @@ impl Socket {
 
     /// The same when the socket is closed.
     pub fn set_abortive(&self) {
+        if let Some(line) = &self.line {
+            return line.set_abortive();
+        }
         // If this fails the connection is broken already.
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
     /// Sets the type of service (IPv4) or traffic class (IPv6) of sent packets.
     pub fn set_traffic_class(&self, class: u8, peer: IpAddr) -> Result<()> {
+        if let Some(line) = &self.line {
+            line.set_traffic_class(class);
+            return Ok(());
+        }
         match peer {
             IpAddr::V4(_) => sockopt::set_ip_tos(&self.fd, class),
             IpAddr::V6(_) => sockopt::set_ipv6_tclass(&self.fd, class.into()),
@@ -186,6 +230,10 @@ impl Socket {
     /// Probes the peer after `idle` of silence, and six times within the same span before the connection is broken; zero turns
     /// it off. The system counts in seconds.
     pub fn set_keepalive(&self, idle: Duration) -> Result<()> {
+        if let Some(line) = &self.line {
+            line.set_keepalive(idle);
+            return Ok(());
+        }
         let on = !idle.is_zero();
         sockopt::set_socket_keepalive(&self.fd, on)
             .map_err(Error::of("setsockopt SO_KEEPALIVE"))?;
@@ -207,6 +255,9 @@ impl Socket {
     /// Breaks the connection when bytes are not acknowledged, or the peer's window is zero, for this long (TCP_USER_TIMEOUT);
     /// keep-alive probes go on as long, whatever their number. Zero leaves it to the system.
     pub fn set_user_timeout(&self, limit: Duration) -> Result<()> {
+        if self.line.is_some() {
+            return Ok(());
+        }
         let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&self.fd, millis)
             .map_err(Error::of("setsockopt TCP_USER_TIMEOUT"))
@@ -214,6 +265,9 @@ impl Socket {
 
     /// The current maximum segment size; none for an end of a pair.
     pub fn mss(&self) -> Option<u32> {
+        if let Some(line) = &self.line {
+            return line.mss();
+        }
         self.info().map(|info| info.tcpi_snd_mss)
     }
 
@@ -223,6 +277,9 @@ impl Socket {
     /// nothing. Silence before our first unacknowledged byte does not count, either: a connection may be idle for an hour
     /// and then send.
     pub fn silence(&self) -> Option<Duration> {
+        if let Some(line) = &self.line {
+            return line.silence();
+        }
         let info = self.info()?;
         let millis = |n: u32| Duration::from_millis(n.into());
         let received = millis(info.tcpi_last_ack_recv);
@@ -240,6 +297,9 @@ impl Socket {
 
     /// Fixes the socket buffer sizes; `None` leaves them to the system's auto-tuning.
     pub fn set_buffers(&self, bytes: Option<usize>) -> Result<()> {
+        if self.line.is_some() {
+            return Ok(());
+        }
         if let Some(bytes) = bytes {
             sockopt::set_socket_send_buffer_size(&self.fd, bytes)
                 .map_err(Error::of("setsockopt SO_SNDBUF"))?;
@@ -273,6 +333,9 @@ impl Socket {
     /// Replaces a congestion control that paces by a timer with one that does not, which every system has and every user may
     /// choose. True if it was replaced.
     pub fn set_unpaced(&self) -> Result<bool> {
+        if self.line.is_some() {
+            return Ok(false);
+        }
         let now =
             sockopt::tcp_congestion(&self.fd).map_err(Error::of("getsockopt TCP_CONGESTION"))?;
         if !now.starts_with(PACED) {
@@ -285,6 +348,10 @@ impl Socket {
 
     /// Whether the peer is on this host, as far as addresses show: it has our address, or a loopback address.
     pub fn is_same_host(&self) -> bool {
+        // Frames of a port may leave the host wherever they go.
+        if self.line.is_some() {
+            return false;
+        }
         match (self.local_addr(), self.peer_addr()) {
             (Ok(local), Ok(peer)) => local.ip() == peer.ip() || peer.ip().is_loopback(),
             // An end of a pair has no addresses and no TCP state; a TCP socket without addresses is not connected.
@@ -308,6 +375,12 @@ impl Socket {
 
     /// Bytes written and not acknowledged (TIOCOUTQ).
     pub fn unsent(&self) -> u64 {
+        let in_socket = self.in_send_buffer();
+        // Read afterwards: bytes move from the pair to the port's connection.
+        in_socket + self.line.as_ref().map_or(0, |line| line.unsent())
+    }
+
+    fn in_send_buffer(&self) -> u64 {
         let mut bytes = 0_i32;
         let fd = self.fd.as_fd().as_raw_fd();
         // SAFETY: the kernel writes one int to `bytes`, which outlives the call.
@@ -321,6 +394,9 @@ impl Socket {
 
     /// What its TCP has counted; none if it is not TCP.
     pub fn numbers(&self) -> Option<TcpNumbers> {
+        if let Some(line) = &self.line {
+            return line.numbers();
+        }
         let info = self.info()?;
         let heard = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
         Some(TcpNumbers {

@@ -34,8 +34,12 @@ impl UlpConnecting {
         // Checked before any packet is sent: a function without the service may not connect (V2).
         core.function.check_service(options.service)?;
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
+        let socket = match core.port.route(None, to.ip()) {
+            Some(_) => core.port.open()?.connect(to, None),
+            None => Socket::connect(to, None, None),
+        };
         Ok(UlpConnecting {
-            socket: Socket::connect(to, None, None).map_err(unreachable)?,
+            socket: socket.map_err(unreachable)?,
             core: core.clone(),
             to,
             options,

@@ -474,7 +474,9 @@ impl QueuePair {
             source: from,
             ..self.options(private_data)
         };
-        if self.core.config.wire_to(to.ip()) == Wire::Roce {
+        // A port of its own carries TCP only.
+        let by_port = self.core.port.route(from, to.ip()).is_some();
+        if self.core.config.wire_to(to.ip()) == Wire::Roce && !by_port {
             let qpn = self.roce_qpn()?;
             let limit = self.core.config.startup_timeout;
             return RoceCm::connect(&self.core, to, options, (qpn, limit), Box::new(done));

@@ -50,7 +50,10 @@ impl Stack {
             return Arrival::Foreign;
         }
         let packet = match carried {
-            Carried::Arp(packet) => return self.handle_arp(packet, now),
+            Carried::Arp(packet) => {
+                let arrival = self.handle_arp(packet, now);
+                return self.share(arrival);
+            }
             Carried::Other(_) => return Arrival::Foreign,
             Carried::Ip(packet) => packet,
         };
@@ -61,7 +64,8 @@ impl Stack {
         if !self.has_address(packet.destination) {
             let is_icmp = packet.protocol == icmp::ICMPV6 && ether.destination.is_group();
             if is_icmp {
-                return self.handle_icmp(frame, ether, packet, now);
+                let arrival = self.handle_icmp(frame, ether, packet, now);
+                return self.share(arrival);
             }
             return Arrival::Foreign;
         }
@@ -72,8 +76,19 @@ impl Stack {
         match packet.protocol {
             TCP => self.handle_tcp(frame, ether.source, packet, now),
             UDP => self.handle_udp(frame, ether.source, packet, is_verified, now),
-            icmp::ICMP | icmp::ICMPV6 => self.handle_icmp(frame, ether, packet, now),
+            icmp::ICMP | icmp::ICMPV6 => {
+                let arrival = self.handle_icmp(frame, ether, packet, now);
+                self.share(arrival)
+            }
             _ => Arrival::Foreign,
+        }
+    }
+
+    /// What the stack has used and a host with the same addresses needs as well.
+    fn share(&self, arrival: Arrival) -> Arrival {
+        match arrival {
+            Arrival::Handled if self.config.is_shared => Arrival::Foreign,
+            arrival => arrival,
         }
     }
 
@@ -209,7 +224,9 @@ impl Stack {
         station: Mac,
         now: Time,
     ) -> Arrival {
-        if segment.flags.rst || !self.may_refuse(now) {
+        // The host answers for its own ports.
+        let is_hosts = self.config.is_shared && !self.is_listened(tuple);
+        if is_hosts || segment.flags.rst || !self.may_refuse(now) {
             return Arrival::Foreign;
         }
         let span = len as u32 + u32::from(segment.flags.syn) + u32::from(segment.flags.fin);
@@ -257,7 +274,7 @@ impl Stack {
                 payload: start..start + udp.payload().len(),
             };
         }
-        if self.may_refuse(now) {
+        if !self.config.is_shared && self.may_refuse(now) {
             let is_v6 = packet.source.is_ipv6();
             let header = if is_v6 { 40 } else { 20 };
             let quoted = packet.payload.start - header..packet.payload.end;
@@ -292,7 +309,8 @@ impl Stack {
             None => Arrival::Dropped(FrameError::Malformed),
             Some(Message::Other) => Arrival::Foreign,
             Some(Message::Echo(reply)) => {
-                if !ether.destination.is_group() {
+                // The host answers.
+                if !ether.destination.is_group() && !self.config.is_shared {
                     let (here, there) = (packet.destination, packet.source);
                     self.answer_icmp(here, there, ether.source, reply, false);
                 }

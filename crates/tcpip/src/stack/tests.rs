@@ -432,6 +432,39 @@ fn refusals_are_limited() {
     assert!(drain(&mut stack, later).is_empty());
 }
 
+/// M13: what belongs to nothing of the stack is the host's, which answers it.
+#[test]
+fn shared_address_leaves_other_frames_to_the_host() {
+    let shared = StackConfig {
+        is_shared: true,
+        ..config(1)
+    };
+    let mut stack = Stack::new(shared, [1; 32]);
+    let frame = segment_frame(&syn(7, 5), v4(9));
+    assert_eq!(stack.handle_frame(&frame, false, START), Arrival::Foreign);
+    assert!(drain(&mut stack, START).is_empty());
+    stack.listen(80, ListenConfig::default()).unwrap();
+    let arrival = stack.handle_frame(&frame, false, START);
+    assert!(matches!(arrival, Arrival::Segment { .. }), "{arrival:?}");
+    // A port that listens answers for itself.
+    let mut stray = syn(8, 5);
+    (stray.flags.syn, stray.ack) = (false, Some(1));
+    stack.handle_frame(&segment_frame(&stray, v4(9)), false, START);
+    let resets = segments(&drain(&mut stack, START));
+    assert!(resets.iter().any(|segment| segment.flags.rst));
+    // Both need the answers of neighbours.
+    let mut other = Stack::new(config(9), [9; 32]);
+    let (class, to) = (TrafficClass::default(), SocketAddr::new(v4(1), 80));
+    other
+        .connect(to, None, TcpConfig::default(), class, START)
+        .unwrap();
+    let question = drain(&mut other, START).remove(0);
+    assert_eq!(
+        stack.handle_frame(&question, false, START),
+        Arrival::Foreign
+    );
+}
+
 #[test]
 fn liar_does_not_take_over_an_address() {
     let mut wire = Wire::new(1);

@@ -21,6 +21,7 @@ mod migrate_objects;
 mod migration;
 mod one_touch;
 mod oob;
+mod port;
 mod regions;
 mod roce;
 mod same_host;

@@ -49,6 +49,8 @@ impl Features {
     pub const CLOSING_ACK: Self = Self(8);
     /// Atomic Write and Flush.
     pub const MEMORY_PLACEMENT: Self = Self(16);
+    /// Each FPDU begins a TCP segment, which holds it whole while path and window allow it.
+    pub const ALIGNED: Self = Self(32);
 
     /// The set with these bits.
     pub const fn from_bits(bits: u32) -> Self {
@@ -90,6 +92,7 @@ impl fmt::Display for Features {
             (Self::RINGS, "rings"),
             (Self::CLOSING_ACK, "closing_ack"),
             (Self::MEMORY_PLACEMENT, "memory_placement"),
+            (Self::ALIGNED, "aligned"),
         ];
         let mut names = known
             .into_iter()

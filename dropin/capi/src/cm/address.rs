@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddr
 use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
 use crate::errno::Errno;
-use crate::function::config;
+use crate::function::{config, first_function};
 
 /// InfiniBand's address family: the struct has a GID where `sockaddr_in6` has its address.
 const AF_IB: i32 = 27;
@@ -87,8 +87,13 @@ pub(crate) fn len(address: SocketAddr) -> usize {
     }
 }
 
-/// The local address from which this peer is reached, as the system chooses it.
+/// The local address from which this peer is reached: that of a port of the adapter's own (setting `port`), or as the system chooses it.
 pub(crate) fn local_addr_for(to: SocketAddr) -> Result<IpAddr, Errno> {
+    if config().is_some_and(|config| config.port.is_some())
+        && let Some(own) = first_function()?.device.port_route(to.ip())
+    {
+        return Ok(own);
+    }
     let any: IpAddr = match to {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -91,7 +91,13 @@ const LAYERS: &[LayerRule] = &[
     free(NIC, &[EVENTS, MEM, ROCE, STREAM, SYNC, WIRE]),
     free(CELLS, &[SPLIT_WIRE, NIC, MEM, STREAM, WIRE]),
     free(ISCSI, &[STORAGE_WIRE, NIC, MEM, WIRE]),
-    free(ENGINE, &[EVENTS, NIC, MEM, RING, ROCE, STREAM, SYNC, WIRE]),
+    free(
+        ENGINE,
+        &[
+            EVENTS, // For the TAP of a port.
+            LAN, NIC, MEM, RING, ROCE, STREAM, SYNC, TCPIP, WIRE,
+        ],
+    ),
     free(LAN, &[]),
     // Its own code is pure (`names.rs`); of `verbena-lan` it uses the learning switch and values.
     free("verbena-fabric", &[LAN]),

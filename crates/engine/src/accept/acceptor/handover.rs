@@ -19,6 +19,10 @@ impl Acceptor {
     pub(crate) fn resume(&self) {
         *self.paused.lock() = false;
         self.arm();
+        if self.port.is_some() {
+            // Those that arrived on the port meanwhile are reported by the shard.
+            self.shard.set_timer(sys::now(), self.token);
+        }
     }
 
     /// New connections are not accepted now.

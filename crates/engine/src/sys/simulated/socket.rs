@@ -4,12 +4,13 @@
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use super::path::path_digest;
 use super::simulated::{Descriptor, Stream, point, wake, with};
-use super::{Error, Result, TcpNumbers};
+use super::{Error, Line, Result, TcpNumbers};
 
 /// The segment size of every connection: messages of a few kilobytes need several.
 const MSS: u32 = 1460;
@@ -27,6 +28,17 @@ impl Socket {
 
     pub(super) fn descriptor(&self) -> &Descriptor {
         &self.fd
+    }
+
+    /// Ports are not simulated.
+    #[must_use]
+    pub fn with_line(self, _: Arc<dyn Line>) -> Socket {
+        self
+    }
+
+    /// Ports are not simulated.
+    pub fn line(&self) -> Option<&Arc<dyn Line>> {
+        None
     }
 
     /// TCP is not simulated.

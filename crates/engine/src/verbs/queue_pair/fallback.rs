@@ -40,7 +40,8 @@ impl QueuePair {
     pub(super) fn dial(&self, to: SocketAddr, options: Options, done: Done) -> Result<(), Error> {
         let config = &self.core.config;
         let is_roce = self.qp.init().personality == Personality::Roce;
-        if config.wire_to(to.ip()) != Wire::Auto || !is_roce {
+        let by_port = self.core.port.route(options.source, to.ip()).is_some();
+        if config.wire_to(to.ip()) != Wire::Auto || !is_roce || by_port {
             return Connection::dial(&self.core, to, options, None, done);
         }
         let attempt = RoceAttempt {
