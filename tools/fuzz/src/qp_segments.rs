@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::qp::{Limits, Segment};
+use verbena_nic::trace::ObserverCell;
 use verbena_nic::{
     Cq, MemoryCarrier, Outbox, Personality, Qp, QpInit, QpState, QpType, ReceiveWr, Registration,
     Sge, Time, Transfer, Wc,
@@ -147,6 +148,7 @@ impl World {
             },
             transfer: Transfer::default(),
             registration: Registration::default(),
+            observer: ObserverCell::default(),
         });
         let mut out = Outbox::new();
         qp.modify(QpState::Init, &mut out).expect("from Reset");

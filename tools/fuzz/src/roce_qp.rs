@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::qp::{Limits, QpAccessFlags};
+use verbena_nic::trace::ObserverCell;
 use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{
     Cq, Flags, Outbox, PacketSender, Personality, Qp, QpInit, QpState, QpType, ReceiveWr,
@@ -134,6 +135,7 @@ impl World {
             },
             transfer: Transfer::default(),
             registration: Registration::default(),
+            observer: ObserverCell::default(),
         });
         let settings = Settings {
             service,

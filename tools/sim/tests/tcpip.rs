@@ -11,6 +11,7 @@ use verbena_fabric::{
 };
 use verbena_mem::{Access, Bind, Buffer, Pd, Policy, Tpt, WindowType};
 use verbena_nic::qp::{Limits, Segment};
+use verbena_nic::trace::ObserverCell;
 use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{
     Cq, Flags, MemoryCarrier, Outbox, Personality, Qp, QpInit, QpState, QpType, ReceiveWr,
@@ -150,6 +151,7 @@ fn side(number: u8, node: NodeId, role: Role, personality: Personality) -> Side 
         limits: Limits::default(),
         transfer: Transfer::default(),
         registration: Registration::default(),
+        observer: ObserverCell::default(),
     });
     let own = InterfaceAddress {
         address: address(number),

@@ -15,6 +15,7 @@ use super::memory::{Right, fault_of, places};
 use super::{Limits, QpInit, Registration, Transfer};
 use crate::receive::Receive;
 use crate::state::{Personality, QpType};
+use crate::trace::ObserverCell;
 use crate::wc::{Status, Wc, WcOp};
 use crate::xrc::record::{Answer, End, MAX_BODY, Reason, Request, VERSION};
 use crate::xrc::{FIRST_WAITER, XrcDomain, XrcSrq};
@@ -210,6 +211,8 @@ impl XrcExecutor {
             limits: Limits::default(),
             transfer: Transfer::default(),
             registration: Registration::default(),
+            // It posts no requests; completion queues tell the trace of their entries themselves.
+            observer: ObserverCell::default(),
         }
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Misuse, Pd, Policy, Tpt};
+use verbena_nic::trace::ObserverCell;
 use verbena_nic::wr::RemoteAddr;
 use verbena_nic::{Cq, Event, Qp, QpInit, Registration, Sge, Srq, Wc};
 use verbena_stream::Time;
@@ -117,6 +118,7 @@ impl Fabric {
             limits: options.limits,
             transfer: options.transfer,
             registration: Registration::default(),
+            observer: ObserverCell::default(),
         });
         self.qps.push((host, Arc::new(qp)));
         QpId(self.qps.len() - 1)
