@@ -21,5 +21,6 @@ mod splits;
 mod srq_hold;
 mod table;
 mod touch;
+mod trace;
 mod work_requests;
 mod xrc;
