@@ -307,6 +307,14 @@ impl Cq {
         if self.is_empty() {
             return 0;
         }
+        if trace::is_active() {
+            return self.poll_traced(out);
+        }
+        self.poll_waiting(out)
+    }
+
+    #[inline]
+    fn poll_waiting(&self, out: &mut [Wc]) -> usize {
         let mut end = self.output.end.lock();
         let waiting = self.waiting(&end);
         let mut count = 0;
@@ -316,8 +324,24 @@ impl Cq {
             count += 1;
         }
         self.count_taken(&mut end, count);
-        if trace::is_active() {
-            self.trace_polled(&end, out.get(..count).unwrap_or_default());
+        count
+    }
+
+    /// Entry by entry, so that each is told with its place although other threads poll.
+    #[cold]
+    #[inline(never)]
+    fn poll_traced(&self, out: &mut [Wc]) -> usize {
+        let mut count = 0;
+        for slot in out {
+            let mut end = self.output.end.lock();
+            if self.waiting(&end) == 0 {
+                break;
+            }
+            let Some(wc) = end.pop() else { break };
+            self.count_taken(&mut end, 1);
+            self.trace_polled(&end, core::slice::from_ref(&wc));
+            *slot = wc;
+            count += 1;
         }
         count
     }
@@ -361,7 +385,7 @@ impl Cq {
     /// Before the entry can be polled, so that the events are in order.
     #[cold]
     #[inline(never)]
-    fn trace_completion(&self, position: usize, wc: &Wc) {
+    fn trace_completion(&self, position: usize, wc: Wc) {
         self.observer.record(&TraceEvent::Completion {
             cq: self.number,
             position: position as u64,
@@ -404,7 +428,7 @@ impl Cq {
             return false;
         }
         if trace::is_active() {
-            self.trace_completion(end.pushed, &wc);
+            self.trace_completion(end.pushed, wc);
         }
         end.ring.push(wc);
         end.pushed = end.pushed.wrapping_add(1);
