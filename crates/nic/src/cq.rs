@@ -307,14 +307,15 @@ impl Cq {
         if self.is_empty() {
             return 0;
         }
-        if trace::is_active() {
-            return self.poll_traced(out);
-        }
+        // Not inlined: a poll of an empty queue saves no registers for it.
         self.poll_waiting(out)
     }
 
-    #[inline]
+    #[inline(never)]
     fn poll_waiting(&self, out: &mut [Wc]) -> usize {
+        if trace::is_active() {
+            return self.poll_traced(out);
+        }
         let mut end = self.output.end.lock();
         let waiting = self.waiting(&end);
         let mut count = 0;
@@ -423,11 +424,25 @@ impl Cq {
     }
 
     fn insert(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
+        if trace::is_active() {
+            return self.insert_traced(wc, tell, outbox);
+        }
+        self.insert_with::<false>(wc, tell, outbox)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert_traced(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
+        self.insert_with::<true>(wc, tell, outbox)
+    }
+
+    #[inline(always)]
+    fn insert_with<const TRACED: bool>(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
         let mut end = self.input.end.lock();
         if end.waiting() >= end.plain_limit && !self.make_room(&mut end, outbox) {
             return false;
         }
-        if trace::is_active() {
+        if TRACED {
             self.trace_completion(end.pushed, wc);
         }
         end.ring.push(wc);

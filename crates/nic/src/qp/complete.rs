@@ -108,10 +108,24 @@ impl Inner {
         if self.sends.is_empty() {
             return true;
         }
+        if trace::is_active() {
+            return self.complete_traced(init, out);
+        }
+        self.complete_ended::<false>(init, out)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn complete_traced(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+        self.complete_ended::<true>(init, out)
+    }
+
+    #[inline(always)]
+    fn complete_ended<const TRACED: bool>(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let point = self.completion_point(init);
         while let Some((wqe, status)) = self.sends.pop_ended(point) {
             self.heads.ended(1);
-            if trace::is_active() {
+            if TRACED {
                 self.trace_ended(init, &wqe, status);
             }
             if !push_completion(init, &wqe, status, out) {

@@ -142,12 +142,20 @@ impl Inner {
         result
     }
 
-    #[inline]
+    #[inline(always)]
     fn publish_state(&self, init: &QpInit) {
-        if let Some(from) = self.heads.publish_state(self.state)
-            && trace::is_active()
-        {
-            let (qp, wc_qpn, to) = (init.number, init.wc_qpn, self.state);
+        if trace::is_active() {
+            self.trace_state(init);
+        }
+        self.heads.publish_state(self.state);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_state(&self, init: &QpInit) {
+        let (from, to) = (self.heads.published_state(), self.state);
+        if from != to {
+            let (qp, wc_qpn) = (init.number, init.wc_qpn);
             init.observer.record(&TraceEvent::State {
                 qp,
                 wc_qpn,

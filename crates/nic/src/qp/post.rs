@@ -122,8 +122,7 @@ impl Qp {
         let len = check_data(&self.init, wr)?;
         let depth = self.init.limits.sends;
         if trace::is_active() {
-            let posted = self.post_traced(Wqe::with_progress(wr, len, progress), depth, wr);
-            return if posted { Ok(()) } else { Err(self.no_room()) };
+            return self.post_traced_now(wr, (len, progress), depth);
         }
         if self
             .tails
@@ -133,6 +132,18 @@ impl Qp {
         } else {
             Err(self.no_room())
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_traced_now(
+        &self,
+        wr: &SendWr<'_>,
+        (len, progress): (u32, Progress),
+        depth: usize,
+    ) -> Result<(), PostError> {
+        let posted = self.post_traced(Wqe::with_progress(wr, len, progress), depth, wr);
+        if posted { Ok(()) } else { Err(self.no_room()) }
     }
 
     /// Posts a request, and tells the observer of it.
@@ -227,7 +238,7 @@ impl Qp {
         let receive = Receive { fault, ..receive };
         let depth = self.init.limits.receives;
         if trace::is_active() {
-            self.trace_receive(wr, receive.capacity());
+            self.trace_receive(wr);
         }
         if self.tails.post_receive(receive, depth) {
             Ok(self.tails.must_notify_receive())
@@ -241,13 +252,14 @@ impl Qp {
     /// Before it is posted: another thread may complete it at once.
     #[cold]
     #[inline(never)]
-    fn trace_receive(&self, wr: &ReceiveWr<'_>, len: u32) {
+    fn trace_receive(&self, wr: &ReceiveWr<'_>) {
+        let lens = wr.scatter.iter().map(|sge| sge.len);
         self.init.observer.record(&TraceEvent::PostReceive {
             qp: self.init.number,
             srq: 0,
             wc_qpn: self.init.wc_qpn,
             id: wr.id,
-            len,
+            len: lens.fold(0, u32::saturating_add),
         });
     }
 

@@ -203,13 +203,15 @@ impl Heads {
         self.has_receive()
     }
 
-    /// Publishes the state; returns the one before if it is another.
-    pub(super) fn publish_state(&self, state: QpState) -> Option<QpState> {
-        let before = self.status.state();
-        (before != state).then(|| {
+    pub(super) fn publish_state(&self, state: QpState) {
+        if self.status.state() != state {
             self.status.set_state(state);
-            before
-        })
+        }
+    }
+
+    /// The state that was published last.
+    pub(super) fn published_state(&self) -> QpState {
+        self.status.state()
     }
 
     /// The number of the send request at this position of those that have not ended, as it was posted.
