@@ -144,17 +144,17 @@ impl Inner {
 
     #[inline(always)]
     fn publish_state(&self, init: &QpInit) {
-        if trace::is_active() {
-            self.trace_state(init);
+        if self.heads.published_state() != self.state {
+            self.publish_change(init);
         }
-        self.heads.publish_state(self.state);
     }
 
     #[cold]
     #[inline(never)]
-    fn trace_state(&self, init: &QpInit) {
+    fn publish_change(&self, init: &QpInit) {
         let (from, to) = (self.heads.published_state(), self.state);
-        if from != to {
+        self.heads.publish_state(to);
+        if trace::is_active() {
             let (qp, wc_qpn) = (init.number, init.wc_qpn);
             init.observer.record(&TraceEvent::State {
                 qp,
