@@ -307,6 +307,15 @@ impl Cq {
         if self.is_empty() {
             return 0;
         }
+        // Not inlined: a poll of an empty queue saves no registers for it.
+        self.poll_waiting(out)
+    }
+
+    #[inline(never)]
+    fn poll_waiting(&self, out: &mut [Wc]) -> usize {
+        if trace::is_active() {
+            return self.poll_traced(out);
+        }
         let mut end = self.output.end.lock();
         let waiting = self.waiting(&end);
         let mut count = 0;
@@ -316,8 +325,24 @@ impl Cq {
             count += 1;
         }
         self.count_taken(&mut end, count);
-        if trace::is_active() {
-            self.trace_polled(&end, out.get(..count).unwrap_or_default());
+        count
+    }
+
+    /// Entry by entry, so that each is told with its place although other threads poll.
+    #[cold]
+    #[inline(never)]
+    fn poll_traced(&self, out: &mut [Wc]) -> usize {
+        let mut count = 0;
+        for slot in out {
+            let mut end = self.output.end.lock();
+            if self.waiting(&end) == 0 {
+                break;
+            }
+            let Some(wc) = end.pop() else { break };
+            self.count_taken(&mut end, 1);
+            self.trace_polled(&end, core::slice::from_ref(&wc));
+            *slot = wc;
+            count += 1;
         }
         count
     }
@@ -361,7 +386,7 @@ impl Cq {
     /// Before the entry can be polled, so that the events are in order.
     #[cold]
     #[inline(never)]
-    fn trace_completion(&self, position: usize, wc: &Wc) {
+    fn trace_completion(&self, position: usize, wc: Wc) {
         self.observer.record(&TraceEvent::Completion {
             cq: self.number,
             position: position as u64,
@@ -399,12 +424,26 @@ impl Cq {
     }
 
     fn insert(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
+        if trace::is_active() {
+            return self.insert_traced(wc, tell, outbox);
+        }
+        self.insert_with::<false>(wc, tell, outbox)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert_traced(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
+        self.insert_with::<true>(wc, tell, outbox)
+    }
+
+    #[inline(always)]
+    fn insert_with<const TRACED: bool>(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
         let mut end = self.input.end.lock();
         if end.waiting() >= end.plain_limit && !self.make_room(&mut end, outbox) {
             return false;
         }
-        if trace::is_active() {
-            self.trace_completion(end.pushed, &wc);
+        if TRACED {
+            self.trace_completion(end.pushed, wc);
         }
         end.ring.push(wc);
         end.pushed = end.pushed.wrapping_add(1);

@@ -171,7 +171,7 @@ impl ObserverCell {
 
     #[cold]
     #[inline(never)]
-    fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.0.get().map_or(0, |observer| observer.now())
     }
 

@@ -112,7 +112,8 @@ impl Inner {
         while let Some((wqe, status)) = self.sends.pop_ended(point) {
             self.heads.ended(1);
             if trace::is_active() {
-                self.trace_ended(init, &wqe, status);
+                let entry = has_entry(wqe.flags, status);
+                self.trace_ended(init, (wqe.id, wqe.wc_op(), wqe.len), (status, entry));
             }
             if !push_completion(init, &wqe, status, out) {
                 return false;
@@ -123,16 +124,21 @@ impl Inner {
 
     #[cold]
     #[inline(never)]
-    fn trace_ended(&self, init: &QpInit, wqe: &Wqe, status: Status) {
+    fn trace_ended(
+        &self,
+        init: &QpInit,
+        (id, op, len): (u64, WcOp, u32),
+        (status, entry): (Status, bool),
+    ) {
         init.observer.record(&TraceEvent::Ended {
             qp: init.number,
             // It was counted as ended.
             number: self.heads.posted_number(0).wrapping_sub(1),
-            id: wqe.id,
-            op: wqe.wc_op(),
+            id,
+            op,
             status,
-            len: wqe.len,
-            entry: has_entry(wqe, status),
+            len,
+            entry,
         });
     }
 
@@ -432,7 +438,8 @@ impl Inner {
         while let Some((wqe, status)) = self.sends.pop_flushed() {
             self.heads.ended(1);
             if trace::is_active() {
-                self.trace_ended(init, &wqe, status);
+                let entry = has_entry(wqe.flags, status);
+                self.trace_ended(init, (wqe.id, wqe.wc_op(), wqe.len), (status, entry));
             }
             push_completion(init, &wqe, status, out);
         }
@@ -472,8 +479,8 @@ impl Inner {
 }
 
 /// Whether a request that ended so has a completion.
-fn has_entry(wqe: &Wqe, status: Status) -> bool {
-    let wants = |flag| wqe.flags.contains(flag);
+fn has_entry(flags: Flags, status: Status) -> bool {
+    let wants = |flag| flags.contains(flag);
     status != Status::Success || wants(Flags::NOTIFY) || wants(Flags::SIGNALED)
 }
 

@@ -143,12 +143,20 @@ impl Inner {
         result
     }
 
-    #[inline]
+    #[inline(always)]
     fn publish_state(&self, init: &QpInit) {
-        if let Some(from) = self.heads.publish_state(self.state)
-            && trace::is_active()
-        {
-            let (qp, wc_qpn, to) = (init.number, init.wc_qpn, self.state);
+        if self.heads.published_state() != self.state {
+            self.publish_change(init);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn publish_change(&self, init: &QpInit) {
+        let (from, to) = (self.heads.published_state(), self.state);
+        self.heads.publish_state(to);
+        if trace::is_active() {
+            let (qp, wc_qpn) = (init.number, init.wc_qpn);
             init.observer.record(&TraceEvent::State {
                 qp,
                 wc_qpn,

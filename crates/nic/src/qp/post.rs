@@ -121,22 +121,40 @@ impl Qp {
         }
         let len = check_data(&self.init, wr)?;
         let depth = self.init.limits.sends;
-        let at = self.init.observer.start();
-        let posted = self
-            .tails
-            .post_send(Wqe::with_progress(wr, len, progress), depth);
-        let Some(number) = posted else {
-            return Err(self.no_room());
-        };
-        if at != 0 {
-            self.trace_send(at, number, wr, len);
+        if trace::is_active() {
+            return self.post_traced_now(wr, (len, progress), depth);
         }
-        Ok(())
+        if self
+            .tails
+            .post_send(Wqe::with_progress(wr, len, progress), depth)
+        {
+            Ok(())
+        } else {
+            Err(self.no_room())
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn trace_send(&self, at: u64, number: u64, wr: &SendWr<'_>, len: u32) {
+    fn post_traced_now(
+        &self,
+        wr: &SendWr<'_>,
+        (len, progress): (u32, Progress),
+        depth: usize,
+    ) -> Result<(), PostError> {
+        let posted = self.post_traced(Wqe::with_progress(wr, len, progress), depth, wr);
+        if posted { Ok(()) } else { Err(self.no_room()) }
+    }
+
+    /// Posts a request, and tells the observer of it.
+    #[cold]
+    #[inline(never)]
+    fn post_traced(&self, wqe: Wqe, depth: usize, wr: &SendWr<'_>) -> bool {
+        // Before another thread can execute it.
+        let (at, len) = (self.init.observer.now(), wqe.len);
+        let Some(number) = self.tails.post_send_numbered(wqe, depth) else {
+            return false;
+        };
         let event = TraceEvent::PostSend {
             qp: self.init.number,
             wc_qpn: self.init.wc_qpn,
@@ -147,6 +165,7 @@ impl Qp {
             signaled: wr.flags.contains(Flags::SIGNALED),
         };
         self.init.observer.record_at(at, &event);
+        true
     }
 
     /// The same for an XRC initiator: the request is for the peer's shared receive queue with this number.
@@ -174,14 +193,16 @@ impl Qp {
             ..Wqe::with_progress(wr, len, progress)
         };
         let depth = self.init.xrc_sends;
-        let at = self.init.observer.start();
-        let Some(number) = self.tails.post_send(wqe, depth) else {
-            return Err(PostError::Full(depth));
+        let posted = if trace::is_active() {
+            self.post_traced(wqe, depth, wr)
+        } else {
+            self.tails.post_send(wqe, depth)
         };
-        if at != 0 {
-            self.trace_send(at, number, wr, len);
+        if posted {
+            Ok(())
+        } else {
+            Err(PostError::Full(depth))
         }
-        Ok(())
     }
 
     /// V6: a channel of a shared send queue has no send queue of its own.
@@ -217,7 +238,7 @@ impl Qp {
         let receive = Receive { fault, ..receive };
         let depth = self.init.limits.receives;
         if trace::is_active() {
-            self.trace_receive(wr, receive.capacity());
+            self.trace_receive(wr);
         }
         if self.tails.post_receive(receive, depth) {
             Ok(self.tails.must_notify_receive())
@@ -231,13 +252,14 @@ impl Qp {
     /// Before it is posted: another thread may complete it at once.
     #[cold]
     #[inline(never)]
-    fn trace_receive(&self, wr: &ReceiveWr<'_>, len: u32) {
+    fn trace_receive(&self, wr: &ReceiveWr<'_>) {
+        let lens = wr.scatter.iter().map(|sge| sge.len);
         self.init.observer.record(&TraceEvent::PostReceive {
             qp: self.init.number,
             srq: 0,
             wc_qpn: self.init.wc_qpn,
             id: wr.id,
-            len,
+            len: lens.fold(0, u32::saturating_add),
         });
     }
 

@@ -53,8 +53,22 @@ impl<T> Tail<T> {
         Tail(Mutex::new(TailEnd { ring, posted: 0 }))
     }
 
-    /// Pushes a request unless `depth` of them wait already; `gone` is the number that have left. Returns its number, from 0 on.
-    fn post(&self, request: T, depth: usize, gone: &AtomicU64) -> Option<u64> {
+    /// Pushes a request unless `depth` of them wait already; `gone` is the number that have left.
+    fn post(&self, request: T, depth: usize, gone: &AtomicU64) -> bool {
+        let mut end = self.0.lock();
+        let waiting = end.posted - gone.load(Ordering::Acquire);
+        let fits = waiting < depth as u64;
+        if fits {
+            end.posted += 1;
+            end.ring.push(request);
+        }
+        fits
+    }
+
+    /// The same, and returns its number, from 0 on.
+    #[cold]
+    #[inline(never)]
+    fn post_numbered(&self, request: T, depth: usize, gone: &AtomicU64) -> Option<u64> {
         let mut end = self.0.lock();
         let waiting = end.posted - gone.load(Ordering::Acquire);
         let fits = waiting < depth as u64;
@@ -81,8 +95,13 @@ pub(super) struct Tails {
 }
 
 impl Tails {
-    pub(super) fn post_send(&self, wqe: Wqe, depth: usize) -> Option<u64> {
+    pub(super) fn post_send(&self, wqe: Wqe, depth: usize) -> bool {
         self.sends.post(wqe, depth, &self.status.ended)
+    }
+
+    /// The same, and returns the number of the request, from 0 on.
+    pub(super) fn post_send_numbered(&self, wqe: Wqe, depth: usize) -> Option<u64> {
+        self.sends.post_numbered(wqe, depth, &self.status.ended)
     }
 
     /// Counts a send that reaches the other end another way.
@@ -91,9 +110,7 @@ impl Tails {
     }
 
     pub(super) fn post_receive(&self, receive: Receive, depth: usize) -> bool {
-        self.receives
-            .post(receive, depth, &self.status.taken)
-            .is_some()
+        self.receives.post(receive, depth, &self.status.taken)
     }
 
     /// Adds the requests of a connection that moved here; sends reach the other end another way.
@@ -186,13 +203,15 @@ impl Heads {
         self.has_receive()
     }
 
-    /// Publishes the state; returns the one before if it is another.
-    pub(super) fn publish_state(&self, state: QpState) -> Option<QpState> {
-        let before = self.status.state();
-        (before != state).then(|| {
+    pub(super) fn publish_state(&self, state: QpState) {
+        if self.status.state() != state {
             self.status.set_state(state);
-            before
-        })
+        }
+    }
+
+    /// The state that was published last.
+    pub(super) fn published_state(&self) -> QpState {
+        self.status.state()
     }
 
     /// The number of the send request at this position of those that have not ended, as it was posted.

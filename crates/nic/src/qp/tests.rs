@@ -21,6 +21,7 @@ mod splits;
 mod srq_hold;
 mod table;
 mod touch;
+mod trace;
 mod work_requests;
 mod xrc;
 mod xrc_processes;

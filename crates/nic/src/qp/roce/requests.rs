@@ -87,7 +87,10 @@ impl Inner {
             Some(Ok(())) => {
                 self.counters.bytes_out += u64::from(request.len);
                 if trace::is_active() {
-                    self.trace_packet(init, at, &request);
+                    let packet = &request.packet;
+                    let (dest, psn) = (packet.dest_qpn.get(), packet.psn.get());
+                    let ends = request.offset.saturating_add(request.len);
+                    self.trace_packet(init, (at, ends), (dest, psn));
                 }
             }
             Some(Err(refusal)) => {
@@ -108,18 +111,17 @@ impl Inner {
 impl Inner {
     #[cold]
     #[inline(never)]
-    fn trace_packet(&self, init: &QpInit, at: usize, request: &OutRequest) {
+    fn trace_packet(&self, init: &QpInit, (at, ends): (usize, u32), (dest_qpn, psn): (u32, u32)) {
         let carries = |wqe: &Wqe| !wqe.op.wants_response();
         let wqe = self.sends.get(at);
-        let ends = request.offset.saturating_add(request.len);
         if wqe.is_some_and(|wqe| carries(wqe) && ends < wqe.len) {
             return;
         }
         init.observer.record(&TraceEvent::LastPacket {
             qp: init.number,
             number: self.heads.posted_number(at),
-            dest_qpn: request.packet.dest_qpn.get(),
-            psn: request.packet.psn.get(),
+            dest_qpn,
+            psn,
         });
     }
 }
