@@ -160,8 +160,10 @@ fn target_reaches_queues_of_another_member() {
             assert_eq!((sent.id, sent.status), (1, Status::RemInvReqErr));
         }
         wait_until("the target fails", || target.view().cause.is_some());
-        drop(here);
-        assert!(open(XrcOpen::Existing).is_err(), "it is gone");
+        drop((here, target));
+        wait_until("the domain ends with its last member", || {
+            open(XrcOpen::Existing).is_err()
+        });
     }
 }
 
