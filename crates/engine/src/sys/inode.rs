@@ -20,8 +20,8 @@ mod tests {
     #[test]
     fn descriptors_of_a_file_have_its_inode() {
         let open = |path: &str| std::fs::File::open(path).unwrap();
-        let one = inode_of(&open("/dev/null")).unwrap();
-        assert_eq!(inode_of(&open("/dev/null")).unwrap(), one);
-        assert_ne!(inode_of(&open("/proc/self/status")).unwrap(), one);
+        let one = inode_of(open("/dev/null")).unwrap();
+        assert_eq!(inode_of(open("/dev/null")).unwrap(), one);
+        assert_ne!(inode_of(open("/proc/self/status")).unwrap(), one);
     }
 }

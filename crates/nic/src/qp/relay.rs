@@ -41,7 +41,7 @@ impl Inner {
         let idle = &mut self.receive.target_mut().idle;
         let known = idle.iter().position(|relay| relay.process == process);
         let relay = match known {
-            Some(at) => Some(idle.swap_remove(at)),
+            Some(at) => Some(Box::new(idle.swap_remove(at))),
             None => {
                 if idle.len() >= MAX_CONVERSATIONS {
                     idle.remove(0);
@@ -64,7 +64,7 @@ impl Inner {
     pub(super) fn put_relay_aside(&mut self) {
         let target = self.receive.target_mut();
         if let Some(relay) = target.relay.take() {
-            target.idle.push(relay);
+            target.idle.push(*relay);
         }
     }
 

@@ -21,7 +21,7 @@ pub(super) struct TargetState {
     /// The conversation with the process of the queue of the last request, if it is another one.
     pub(super) relay: Option<Box<Relay>>,
     /// Conversations with other processes, in which no message is being received.
-    pub(super) idle: Vec<Box<Relay>>,
+    pub(super) idle: Vec<Relay>,
 }
 
 impl TargetState {

@@ -134,7 +134,7 @@ impl Member {
     ) -> Result<(Member, Arc<XrcDomain>), Error> {
         let names = Names::new(file.inode);
         let lock = names.lock()?;
-        if (file.exclusive || !file.create) && names.has_member() != (!file.exclusive) {
+        if (file.exclusive || !file.create) && names.has_member() == file.exclusive {
             return Err(match file.exclusive {
                 true => sys::Error::xrc_domain_exists(),
                 false => sys::Error::no_xrc_domain(),
