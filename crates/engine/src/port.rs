@@ -16,7 +16,6 @@ use std::sync::{Arc, Weak};
 
 use verbena_nic::{IoOutcome, Outbox};
 use verbena_stream::Time;
-use verbena_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use verbena_sync::locks::{Mutex, MutexGuard, OnceLock};
 use verbena_tcpip::tcp::{CloseReason, Connection, Framing, TcpConfig};
 use verbena_tcpip::{
@@ -39,8 +38,6 @@ const BURST: usize = 64;
 const MAX_UNACCEPTED: usize = 1024;
 /// How often a cable whose switch has ended is connected again.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
-/// A thread that polls reads the frames itself; when it has not polled for this time, the shard does so again.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Is told that connections wait to be accepted.
 pub(crate) trait PortAcceptor: Send + Sync {
     fn connections_wait(self: Arc<Self>);
@@ -159,10 +156,6 @@ pub(crate) struct Port {
     reader: Mutex<Vec<u8>>,
     /// Where the kernel has the same addresses.
     host: Option<HostSide>,
-    /// A polling thread reads the frames, and the device is not watched.
-    is_polled: AtomicBool,
-    /// When it polled last, in nanoseconds.
-    polled_at: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -257,8 +250,6 @@ impl Port {
             began: sys::now(),
             reader: Mutex::new(vec![0; FRAME_ROOM]),
             host: host.map(|(side, _)| side),
-            is_polled: AtomicBool::new(false),
-            polled_at: AtomicU64::new(0),
             state: Mutex::new(State {
                 device: Arc::new(device),
                 stack: Stack::new(config, random),
@@ -390,31 +381,13 @@ impl Port {
         one.waiting.pop_front()
     }
 
-    /// A thread polls one of the connections: it reads the frames, so that no other thread has to be woken for them. What has happened to
-    /// connections is told by the shard all the same, since owners may call programs.
-    fn poll_frames(&self, now: Time) {
-        self.polled_at.store(now.nanos(), Ordering::Relaxed);
-        if !self.is_polled.load(Ordering::Relaxed) && !self.is_polled.swap(true, Ordering::AcqRel) {
-            self.watch_device(&mut self.state.lock());
-            self.shard.set_timer(now + POLL_INTERVAL, self.token);
-        }
+    /// A thread polls one of the connections: it reads frames, too. What has happened to connections is told by the shard all the same, since
+    /// owners may call programs.
+    fn poll_frames(&self) {
         if self.read_frames() {
             let mut state = self.state.lock();
             self.flush(&mut state, sys::now());
         }
-    }
-
-    /// The thread that polled is away: the shard reads the frames again.
-    fn check_poller(&self, now: Time) {
-        if !self.is_polled.load(Ordering::Acquire) {
-            return;
-        }
-        let polled = Time::from_nanos(self.polled_at.load(Ordering::Relaxed));
-        if now.since(polled) < POLL_INTERVAL {
-            return self.shard.set_timer(now + POLL_INTERVAL, self.token);
-        }
-        self.is_polled.store(false, Ordering::Release);
-        self.watch_device(&mut self.state.lock());
     }
 
     /// Reads frames and hands on what they bring; false if there were none.
@@ -653,7 +626,7 @@ impl Port {
     /// Watches the device for what is awaited from it.
     fn watch_device(&self, state: &mut State) {
         let interest = Interest {
-            read: !self.is_polled.load(Ordering::Acquire),
+            read: true,
             write: state.is_watched_for_room,
             oneshot: false,
         };
@@ -724,7 +697,6 @@ impl Port {
                 (state.is_watched_for_room, state.is_lost) = (false, false);
                 drop(state);
                 let _ = self.shard.watch(&*device, self.token, Interest::READ);
-                self.is_polled.store(false, Ordering::Release);
             }
             Err(_) => {
                 let at = sys::now() + RECONNECT_INTERVAL;
@@ -876,8 +848,8 @@ impl LinePort for Port {
         self.flush(&mut state, sys::now());
     }
 
-    fn poll(&self, now: Time) {
-        self.poll_frames(now);
+    fn poll(&self) {
+        self.poll_frames();
     }
 }
 
@@ -907,7 +879,6 @@ impl ShardTask for Port {
         if is_lost {
             self.reconnect_device();
         }
-        self.check_poller(now);
     }
 
     fn stop(self: Arc<Self>) {}

@@ -74,7 +74,7 @@ pub(super) trait LinePort: Send + Sync {
     fn tell_room_soon(&self, line: &Arc<PortLine>);
 
     /// Reads what has arrived.
-    fn poll(&self, now: Time);
+    fn poll(&self);
 }
 
 /// When idle connections are probed; zero for never.
@@ -758,9 +758,9 @@ impl Line for LineEnd {
         line.consume(consumed);
     }
 
-    fn poll(&self, now: Time) {
+    fn poll(&self) {
         if let Some(port) = self.0.port.upgrade() {
-            port.poll(now);
+            port.poll();
         }
     }
 

@@ -66,7 +66,7 @@ pub trait Line: Debug + Send + Sync {
     fn start(&self, now: Time, out: &mut Outbox);
 
     /// The owner is polled: reads what has arrived on the port.
-    fn poll(&self, now: Time);
+    fn poll(&self);
 
     /// Continues where the owner could not process what has arrived.
     fn resume(&self, now: Time, out: &mut Outbox);
