@@ -16,12 +16,11 @@ use std::sync::{Arc, Weak};
 
 use verbena_nic::{IoOutcome, Outbox};
 use verbena_stream::Time;
-use verbena_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use verbena_sync::locks::{Mutex, MutexGuard, OnceLock};
-use verbena_tcpip::tcp::{CloseReason, Framing, KeepAlive, TcpConfig};
+use verbena_tcpip::tcp::{CloseReason, Connection, Framing, TcpConfig};
 use verbena_tcpip::{
     Arrival, ConnectionId, FrameError, InterfaceAddress, ListenConfig, Mac, Outgoing, Stack,
-    StackConfig, StackError, StackEvent, TrafficClass,
+    StackConfig, StackError, StackEvent,
 };
 
 use crate::config::{PortLink, PortSetting};
@@ -31,22 +30,14 @@ use crate::sys::{
     self, FRAME_ROOM, FrameDevice, FrameRead, FrameSent, Interest, LineError, LineOwner, Listener,
     Ready, Socket,
 };
-use line::{LineEnd, PortLine};
-use outbox::Ending;
+use line::{LineEnd, LinePort, PortLine, RECEIVE_WINDOW, probes, traffic_class};
 
 /// Frames that are read in one turn, before other connections of the shard are served.
 const BURST: usize = 64;
-/// Bytes of a peer that arrive ahead of what was processed.
-const RECEIVE_WINDOW: u64 = 1 << 20;
 /// Established connections of one port number that the acceptor has not taken yet.
 const MAX_UNACCEPTED: usize = 1024;
 /// How often a cable whose switch has ended is connected again.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
-/// A thread that polls reads the frames itself; when it has not polled for this time, the shard does so again.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Probes of an idle connection without an answer after which it is broken.
-const KEEPALIVE_PROBES: u32 = 6;
-
 /// Is told that connections wait to be accepted.
 pub(crate) trait PortAcceptor: Send + Sync {
     fn connections_wait(self: Arc<Self>);
@@ -165,10 +156,6 @@ pub(crate) struct Port {
     reader: Mutex<Vec<u8>>,
     /// Where the kernel has the same addresses.
     host: Option<HostSide>,
-    /// A polling thread reads the frames, and the device is not watched.
-    is_polled: AtomicBool,
-    /// When it polled last, in nanoseconds.
-    polled_at: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -263,8 +250,6 @@ impl Port {
             began: sys::now(),
             reader: Mutex::new(vec![0; FRAME_ROOM]),
             host: host.map(|(side, _)| side),
-            is_polled: AtomicBool::new(false),
-            polled_at: AtomicU64::new(0),
             state: Mutex::new(State {
                 device: Arc::new(device),
                 stack: Stack::new(config, random),
@@ -295,7 +280,7 @@ impl Port {
         let mut state = self.state.lock();
         let (id, reserved) = self.connect_stack(&mut state, to, class, now)?;
         let (local, _) = state.stack.addresses(id).unwrap_or((to, to));
-        let line = PortLine::new(&self.own, (local, to), id, far, Some(filler));
+        let line = PortLine::new(self.own.clone(), (local, to), id, far, Some(filler));
         self.add_line(&mut state, id, &line, reserved);
         self.flush(&mut state, now);
         drop(state);
@@ -396,31 +381,13 @@ impl Port {
         one.waiting.pop_front()
     }
 
-    /// A thread polls one of the connections: it reads the frames, so that no other thread has to be woken for them. What has happened to
-    /// connections is told by the shard all the same, since owners may call programs.
-    fn poll(&self, now: Time) {
-        self.polled_at.store(now.nanos(), Ordering::Relaxed);
-        if !self.is_polled.load(Ordering::Relaxed) && !self.is_polled.swap(true, Ordering::AcqRel) {
-            self.watch_device(&mut self.state.lock());
-            self.shard.set_timer(now + POLL_INTERVAL, self.token);
-        }
+    /// A thread polls one of the connections: it reads frames, too. What has happened to connections is told by the shard all the same, since
+    /// owners may call programs.
+    fn poll_frames(&self) {
         if self.read_frames() {
             let mut state = self.state.lock();
             self.flush(&mut state, sys::now());
         }
-    }
-
-    /// The thread that polled is away: the shard reads the frames again.
-    fn check_poller(&self, now: Time) {
-        if !self.is_polled.load(Ordering::Acquire) {
-            return;
-        }
-        let polled = Time::from_nanos(self.polled_at.load(Ordering::Relaxed));
-        if now.since(polled) < POLL_INTERVAL {
-            return self.shard.set_timer(now + POLL_INTERVAL, self.token);
-        }
-        self.is_polled.store(false, Ordering::Release);
-        self.watch_device(&mut self.state.lock());
     }
 
     /// Reads frames and hands on what they bring; false if there were none.
@@ -521,11 +488,10 @@ impl Port {
         if let Some(connection) = stack.connection(id) {
             entry.outbox.release(connection.released());
         }
-        let ending = entry.outbox.queue(stack, id);
+        entry.outbox.advance(stack, id, now);
         if entry.outbox.takes_again() {
             changes.push_back(Change::Room(entry.line.clone()));
         }
-        end(stack, id, ending, now);
     }
 
     /// Collects what has happened to connections.
@@ -584,7 +550,7 @@ impl Port {
         if listener.waiting.len() >= MAX_UNACCEPTED {
             return state.stack.abort(id);
         }
-        let line = PortLine::new(&self.own, (local, peer), id, far, None);
+        let line = PortLine::new(self.own.clone(), (local, peer), id, far, None);
         let end = Arc::new(LineEnd(line.clone()));
         listener.waiting.push_back((near.with_line(end), peer));
         let acceptor = listener.acceptor.clone();
@@ -660,7 +626,7 @@ impl Port {
     /// Watches the device for what is awaited from it.
     fn watch_device(&self, state: &mut State) {
         let interest = Interest {
-            read: !self.is_polled.load(Ordering::Acquire),
+            read: true,
             write: state.is_watched_for_room,
             oneshot: false,
         };
@@ -731,7 +697,6 @@ impl Port {
                 (state.is_watched_for_room, state.is_lost) = (false, false);
                 drop(state);
                 let _ = self.shard.watch(&*device, self.token, Interest::READ);
-                self.is_polled.store(false, Ordering::Release);
             }
             Err(_) => {
                 let at = sys::now() + RECONNECT_INTERVAL;
@@ -778,15 +743,6 @@ impl Port {
                 FrameRead::None => sys::sleep(Duration::from_millis(1)),
             }
         }
-    }
-}
-
-/// Ends the sending direction once everything is queued.
-fn end(stack: &mut Stack, id: ConnectionId, ending: Option<Ending>, now: Time) {
-    match ending {
-        None => {}
-        Some(Ending::Close) => stack.close(id, now),
-        Some(Ending::Release) => stack.release(id, now),
     }
 }
 
@@ -841,20 +797,59 @@ fn mac_of(setting: &PortSetting) -> Mac {
     Mac([0x02, 0x56, a, b, c, d])
 }
 
-/// When idle connections are probed; zero for never.
-fn probes(idle: Duration) -> Option<KeepAlive> {
-    (!idle.is_zero()).then(|| KeepAlive {
-        idle,
-        interval: (idle / KEEPALIVE_PROBES).max(Duration::from_secs(1)),
-        probes: KEEPALIVE_PROBES,
-    })
-}
+impl LinePort for Port {
+    fn shard(&self) -> &Shard {
+        &self.shard
+    }
 
-/// The class for a type of service or traffic class.
-fn traffic_class(class: u8) -> TrafficClass {
-    TrafficClass {
-        dscp: class >> 2,
-        priority: Some(class >> 5),
+    fn with_outbox(
+        &self,
+        id: ConnectionId,
+        act: &mut dyn FnMut(&mut Stack, &mut outbox::Outbox),
+    ) -> bool {
+        let mut state = self.state.lock();
+        let State { stack, lines, .. } = &mut *state;
+        let Some(entry) = lines.get_mut(&id) else {
+            return false;
+        };
+        act(stack, &mut entry.outbox);
+        self.flush(&mut state, sys::now());
+        true
+    }
+
+    fn with_stack(&self, act: &mut dyn FnMut(&mut Stack)) {
+        let mut state = self.state.lock();
+        act(&mut state.stack);
+        self.flush(&mut state, sys::now());
+    }
+
+    fn look(&self, id: ConnectionId, act: &mut dyn FnMut(&Connection, &outbox::Outbox)) {
+        let state = self.state.lock();
+        if let (Some(connection), Some(entry)) = (state.stack.connection(id), state.lines.get(&id))
+        {
+            act(connection, &entry.outbox);
+        }
+    }
+
+    fn connect_again(&self, line: &Arc<PortLine>) -> sys::Result<(ConnectionId, SocketAddr)> {
+        let (mut state, now) = (self.state.lock(), sys::now());
+        let to = line.peer();
+        let (id, reserved) = self.connect_stack(&mut state, to, None, now)?;
+        let (local, _) = state.stack.addresses(id).unwrap_or((to, to));
+        line.set_id(id);
+        self.add_line(&mut state, id, line, reserved);
+        self.flush(&mut state, now);
+        Ok((id, local))
+    }
+
+    fn tell_room_soon(&self, line: &Arc<PortLine>) {
+        let mut state = self.state.lock();
+        state.changes.push_back(Change::Room(line.clone()));
+        self.flush(&mut state, sys::now());
+    }
+
+    fn poll(&self) {
+        self.poll_frames();
     }
 }
 
@@ -884,7 +879,6 @@ impl ShardTask for Port {
         if is_lost {
             self.reconnect_device();
         }
-        self.check_poller(now);
     }
 
     fn stop(self: Arc<Self>) {}

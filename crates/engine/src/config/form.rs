@@ -15,6 +15,7 @@ use super::device::Device;
 use super::key::{Key, MAX_KEY, MIN_KEY};
 use super::networks::Networks;
 use super::peers::{Network, Peers};
+use super::port::PortSetting;
 use super::settings::PROFILES;
 use super::units::{UNITS, read_time, scaled, time, times, unscaled};
 use crate::faults::Script;
@@ -442,6 +443,23 @@ impl Form<Networks> for NetworkList {
     fn wants(&self) -> String {
         "a list of addresses and networks such as 192.0.2.7,198.51.100.0/24,2001:db8::/32"
             .to_owned()
+    }
+}
+
+/// A port of the adapter's own.
+pub(super) struct PortForm;
+
+impl Form<PortSetting> for PortForm {
+    fn read(&self, text: &str) -> Option<PortSetting> {
+        PortSetting::read(text)
+    }
+
+    fn show(&self, value: &PortSetting) -> String {
+        value.to_string()
+    }
+
+    fn wants(&self) -> String {
+        "`tap:NAME` or `cable:PATH`, then addresses with prefixes, and at will `gateway=ADDRESS`, `mtu=BYTES` and `host=TAP`, all with commas between them, such as tap:rdma0,10.1.0.2/24,gateway=10.1.0.1".to_owned()
     }
 }
 

@@ -5,8 +5,6 @@ use core::fmt;
 use core::net::IpAddr;
 use std::path::PathBuf;
 
-use super::form::Form;
-
 /// What carries the frames of the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortLink {
@@ -67,7 +65,7 @@ impl PortSetting {
         self.addresses.iter().any(|(own, _)| *own == ip)
     }
 
-    fn read(text: &str) -> Option<PortSetting> {
+    pub(super) fn read(text: &str) -> Option<PortSetting> {
         let mut words = text.split(',').map(str::trim);
         let link = words.next()?;
         let link = match link.split_once(':')? {
@@ -130,23 +128,6 @@ fn is_host(ip: IpAddr) -> bool {
 fn is_interface(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (1..=15).contains(&name.len()) && name.chars().all(plain)
-}
-
-/// The text form of a port.
-pub(super) struct PortForm;
-
-impl Form<PortSetting> for PortForm {
-    fn read(&self, text: &str) -> Option<PortSetting> {
-        PortSetting::read(text)
-    }
-
-    fn show(&self, value: &PortSetting) -> String {
-        value.to_string()
-    }
-
-    fn wants(&self) -> String {
-        "`tap:NAME` or `cable:PATH`, then addresses with prefixes, and at will `gateway=ADDRESS`, `mtu=BYTES` and `host=TAP`, all with commas between them, such as tap:rdma0,10.1.0.2/24,gateway=10.1.0.1".to_owned()
-    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ use verbena_wire::mpa::startup::Revision;
 use super::device::Device;
 use super::form::{
     Bytes, Devices, DurationRange, Faults, FileName, Form, HandlerTable, HexKey, Keyword, Label,
-    ModerationForm, NetworkList, Number, Or, PeerList, Ports, ProcessorRanges, Rtr, Secret, Switch,
+    ModerationForm, NetworkList, Number, Or, PeerList, PortForm, Ports, ProcessorRanges, Rtr,
+    Secret, Switch,
 };
 use super::key::Key;
 use super::keywords::{
@@ -29,7 +30,7 @@ use super::keywords::{
 };
 use super::networks::Networks;
 use super::peers::Peers;
-use super::port::{PortForm, PortSetting};
+use super::port::PortSetting;
 use super::presents::{Owners, Presents};
 use super::problem::ConfigError;
 use crate::faults::Script;

@@ -162,7 +162,8 @@ impl Transport {
     /// The segments of the port's connection go to the queue pair from now on. `early` was read with the startup. False if the connection has
     /// ended.
     pub(super) fn take_over(&self, line: &Arc<dyn Line>, early: Vec<u8>, markers: bool) -> bool {
-        line.take_over(&self.socket, early, markers) && self.line.set(line.clone()).is_ok()
+        let read = |bytes: &mut [u8]| sys::read_into(&self.socket, bytes);
+        line.take_over(early, &read, markers) && self.line.set(line.clone()).is_ok()
     }
 
     /// Reads bytes that have no use any more.

@@ -98,7 +98,7 @@ impl Connection {
         }
         if self.transport.passes_elsewhere() {
             if let Some(line) = self.transport.line() {
-                line.poll(now);
+                line.poll();
             } else if let Some(rings) = self.transport.rings()
                 && rings.is_asleep()
             {

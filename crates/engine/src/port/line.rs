@@ -13,16 +13,20 @@ use verbena_nic::{IoOutcome, Outbox};
 use verbena_stream::{Alignment, Time};
 use verbena_sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use verbena_sync::locks::{Mutex, OnceLock};
-use verbena_tcpip::ConnectionId;
-use verbena_tcpip::tcp::Received;
+use verbena_tcpip::tcp::{Connection, KeepAlive, Received};
+use verbena_tcpip::{ConnectionId, Stack, TrafficClass};
 
-use super::outbox::Ending;
-use super::{Port, RECEIVE_WINDOW, probes, traffic_class};
-use crate::poll::shard::{ShardTask, next_token};
+use super::outbox::{self, Ending};
+use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::sys::line::ReadNear;
 use crate::sys::{
     self, Interest, Line, LineError, LineOwner, Ready, Socket, TcpNumbers, read_into, write_from,
 };
 
+/// Bytes of a peer that may arrive ahead of what was processed.
+pub(super) const RECEIVE_WINDOW: u64 = 1 << 20;
+/// Probes of an idle connection without an answer after which it is broken.
+const KEEPALIVE_PROBES: u32 = 6;
 /// Bytes that move through the pair at once.
 const PIECE: usize = 16 << 10;
 /// Pieces in one turn.
@@ -46,9 +50,53 @@ const EOF: u8 = 1;
 /// The connection broke.
 const BROKEN: u8 = 2;
 
+/// What a connection needs of its port.
+pub(super) trait LinePort: Send + Sync {
+    fn shard(&self) -> &Shard;
+
+    /// Calls `act` with the stack and the outbox of a connection, and sends what follows; false if it is closed.
+    fn with_outbox(
+        &self,
+        id: ConnectionId,
+        act: &mut dyn FnMut(&mut Stack, &mut outbox::Outbox),
+    ) -> bool;
+
+    /// Calls `act` with the stack, and sends what follows.
+    fn with_stack(&self, act: &mut dyn FnMut(&mut Stack));
+
+    /// Calls `act` with a connection and its outbox, if it is not closed.
+    fn look(&self, id: ConnectionId, act: &mut dyn FnMut(&Connection, &outbox::Outbox));
+
+    /// Connects again; returns the new connection and its local address.
+    fn connect_again(&self, line: &Arc<PortLine>) -> sys::Result<(ConnectionId, SocketAddr)>;
+
+    /// The owner is told soon that there is room.
+    fn tell_room_soon(&self, line: &Arc<PortLine>);
+
+    /// Reads what has arrived.
+    fn poll(&self);
+}
+
+/// When idle connections are probed; zero for never.
+pub(super) fn probes(idle: Duration) -> Option<KeepAlive> {
+    (!idle.is_zero()).then(|| KeepAlive {
+        idle,
+        interval: (idle / KEEPALIVE_PROBES).max(Duration::from_secs(1)),
+        probes: KEEPALIVE_PROBES,
+    })
+}
+
+/// The class for a type of service or traffic class.
+pub(super) fn traffic_class(class: u8) -> TrafficClass {
+    TrafficClass {
+        dscp: class >> 2,
+        priority: Some(class >> 5),
+    }
+}
+
 /// A connection of a port.
 pub(super) struct PortLine {
-    port: Weak<Port>,
+    port: Weak<dyn LinePort>,
     token: u64,
     local: Mutex<SocketAddr>,
     peer: SocketAddr,
@@ -161,7 +209,7 @@ impl Gate {
 
 impl PortLine {
     pub(super) fn new(
-        port: &Weak<Port>,
+        port: Weak<dyn LinePort>,
         (local, peer): (SocketAddr, SocketAddr),
         id: ConnectionId,
         far: Socket,
@@ -169,7 +217,7 @@ impl PortLine {
     ) -> Arc<PortLine> {
         let is_open = filler.is_none();
         Arc::new(PortLine {
-            port: port.clone(),
+            port,
             token: next_token(),
             local: Mutex::new(local),
             peer,
@@ -199,6 +247,15 @@ impl PortLine {
         })
     }
 
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Another connection takes the place of the one that was refused.
+    pub(super) fn set_id(&self, id: ConnectionId) {
+        *self.id.lock() = id;
+    }
+
     fn id(&self) -> ConnectionId {
         *self.id.lock()
     }
@@ -211,7 +268,7 @@ impl PortLine {
         let once = Interest::READ_ONCE;
         // Without it the startup times out.
         let _ = port
-            .shard
+            .shard()
             .serve_watched(self.token, self.clone(), &self.far, once);
     }
 
@@ -311,10 +368,9 @@ impl PortLine {
     }
 
     fn set_abortive_now(&self) {
+        let id = self.id();
         if let Some(port) = self.port.upgrade() {
-            let mut state = port.state.lock();
-            state.stack.abort(self.id());
-            port.flush(&mut state, sys::now());
+            port.with_stack(&mut |stack| stack.abort(id));
         }
     }
 
@@ -328,7 +384,7 @@ impl PortLine {
         if let Some(port) = self.port.upgrade()
             && (interest.read || interest.write)
         {
-            let _ = port.shard.arm(&self.far, self.token, interest);
+            let _ = port.shard().arm(&self.far, self.token, interest);
         }
     }
 
@@ -342,16 +398,12 @@ impl PortLine {
             return;
         };
         relay.push(&self.far);
-        self.pull(relay, &port);
+        self.pull(relay, &*port);
         self.tell_end(relay);
         self.arm(relay);
         let consumed = gate.take_consumed();
         drop(gate);
-        if consumed > 0 {
-            let mut state = port.state.lock();
-            state.stack.consume(self.id(), consumed);
-            port.flush(&mut state, sys::now());
-        }
+        self.consume(consumed);
     }
 
     /// Tells the near end that the peer sends no more.
@@ -367,7 +419,7 @@ impl PortLine {
     }
 
     /// Takes what the near end has written, as far as there is room.
-    fn pull(&self, relay: &mut Relay, port: &Arc<Port>) {
+    fn pull(&self, relay: &mut Relay, port: &dyn LinePort) {
         if relay.near_finished || self.status.load(Ordering::Acquire) == CONNECTING {
             return;
         }
@@ -380,39 +432,41 @@ impl PortLine {
                 _ => relay.filler = 0,
             }
         }
+        let (id, mut more) = (self.id(), true);
         for _ in 0..PIECES {
-            let mut state = port.state.lock();
-            let now = sys::now();
-            let super::State { stack, lines, .. } = &mut *state;
-            let Some(entry) = lines.get_mut(&self.id()) else {
-                relay.near_finished = true;
-                return;
+            let mut pull = |stack: &mut Stack, outbox: &mut outbox::Outbox| {
+                more = self.pull_piece(relay, outbox, &mut piece);
+                outbox.advance(stack, id, sys::now());
             };
-            let room = entry.outbox.room().min(PIECE);
-            if room == 0 {
-                entry.outbox.is_full = true;
-                return;
+            if !port.with_outbox(id, &mut pull) {
+                relay.near_finished = true;
             }
-            match read_into(&self.far, &mut piece[..room]) {
-                IoOutcome::Bytes(n) => entry.outbox.push(&piece[..n]),
-                IoOutcome::WouldBlock => return,
-                IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => {
-                    relay.near_finished = true;
-                    let ending = if self.released.load(Ordering::Acquire) {
-                        Ending::Release
-                    } else {
-                        Ending::Close
-                    };
-                    entry.outbox.end_with(ending);
-                }
-            }
-            let ending = entry.outbox.queue(stack, self.id());
-            super::end(stack, self.id(), ending, now);
-            port.flush(&mut state, now);
-            if relay.near_finished {
+            if !more || relay.near_finished {
                 return;
             }
         }
+    }
+
+    /// Moves a piece to the outbox; false if there is none, or no room.
+    fn pull_piece(&self, relay: &mut Relay, to: &mut outbox::Outbox, piece: &mut [u8]) -> bool {
+        let room = to.room().min(piece.len());
+        if room == 0 {
+            to.is_full = true;
+            return false;
+        }
+        match read_into(&self.far, &mut piece[..room]) {
+            IoOutcome::Bytes(n) => to.push(&piece[..n]),
+            IoOutcome::WouldBlock => return false,
+            IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => {
+                relay.near_finished = true;
+                to.end_with(if self.released.load(Ordering::Acquire) {
+                    Ending::Release
+                } else {
+                    Ending::Close
+                });
+            }
+        }
+        true
     }
 
     /// What has happened is told to the owner. Called without a lock, by the shard's thread.
@@ -447,12 +501,12 @@ impl PortLine {
         if let Mode::Relay(relay) = &self.gate.lock().mode {
             // What the peer has sent stays readable until the near end closes.
             if relay.pending.is_empty() {
-                port.shard.unwatch(&self.far);
+                port.shard().unwatch(&self.far);
             } else {
                 return;
             }
         }
-        port.shard.forget(self.token);
+        port.shard().forget(self.token);
     }
 
     fn update_end(&self, gate: &Gate) {
@@ -472,21 +526,18 @@ impl PortLine {
         if bytes == 0 {
             return;
         }
+        let id = self.id();
         if let Some(port) = self.port.upgrade() {
-            let mut state = port.state.lock();
-            state.stack.consume(self.id(), bytes);
-            port.flush(&mut state, sys::now());
+            port.with_stack(&mut |stack| stack.consume(id, bytes));
         }
     }
 
-    /// Calls `act` with the stack's connection.
-    fn with_connection<R>(
-        &self,
-        act: impl FnOnce(&verbena_tcpip::tcp::Connection) -> R,
-    ) -> Option<R> {
-        let port = self.port.upgrade()?;
-        let state = port.state.lock();
-        state.stack.connection(self.id()).map(act)
+    /// Calls `act` with the stack's connection and the outbox.
+    fn look<R>(&self, act: impl Fn(&Connection, &outbox::Outbox) -> R) -> Option<R> {
+        let mut found = None;
+        let mut look = |one: &Connection, outbox: &outbox::Outbox| found = Some(act(one, outbox));
+        self.port.upgrade()?.look(self.id(), &mut look);
+        found
     }
 }
 
@@ -534,16 +585,12 @@ pub(super) struct LineEnd(pub(super) Arc<PortLine>);
 impl LineEnd {
     fn finish(&self, ending: Ending) {
         let line = &self.0;
-        let Some(port) = line.port.upgrade() else {
-            return;
-        };
-        let (mut state, now) = (port.state.lock(), sys::now());
-        let super::State { stack, lines, .. } = &mut *state;
-        if let Some(entry) = lines.get_mut(&line.id()) {
-            entry.outbox.end_with(ending);
-            let ending = entry.outbox.queue(stack, line.id());
-            super::end(stack, line.id(), ending, now);
-            port.flush(&mut state, now);
+        let id = line.id();
+        if let Some(port) = line.port.upgrade() {
+            port.with_outbox(id, &mut |stack, outbox| {
+                outbox.end_with(ending);
+                outbox.advance(stack, id, sys::now());
+            });
         }
     }
 }
@@ -567,18 +614,11 @@ impl Line for LineEnd {
             // Nothing was written before the connection was established.
             relay.near_finished = false;
         }
-        let (mut state, now) = (port.state.lock(), sys::now());
-        let (id, reserved) = port.connect_stack(&mut state, line.peer, None, now)?;
-        *line.id.lock() = id;
-        if let Some((local, _)) = state.stack.addresses(id) {
-            *line.local.lock() = local;
-        }
         line.status.store(CONNECTING, Ordering::Release);
         line.end.store(RUNNING, Ordering::Release);
         line.finished.store(false, Ordering::Release);
-        port.add_line(&mut state, id, line, reserved);
-        port.flush(&mut state, now);
-        drop(state);
+        let (_, local) = port.connect_again(line)?;
+        *line.local.lock() = local;
         line.watch();
         Ok(())
     }
@@ -604,44 +644,40 @@ impl Line for LineEnd {
     }
 
     fn set_traffic_class(&self, class: u8) {
+        let id = self.0.id();
         if let Some(port) = self.0.port.upgrade() {
-            let mut state = port.state.lock();
-            state.stack.set_class(self.0.id(), traffic_class(class));
+            port.with_stack(&mut |stack| stack.set_class(id, traffic_class(class)));
         }
     }
 
     fn set_keepalive(&self, idle: Duration) {
+        let id = self.0.id();
         if let Some(port) = self.0.port.upgrade() {
-            let mut state = port.state.lock();
-            state.stack.set_keep_alive(self.0.id(), probes(idle));
-            port.flush(&mut state, sys::now());
+            port.with_stack(&mut |stack| stack.set_keep_alive(id, probes(idle)));
         }
     }
 
     fn mss(&self) -> Option<u32> {
-        let mss = self.0.with_connection(|one| one.mss());
+        let mss = self.0.look(|one, _| one.mss());
         mss.and_then(|mss| u32::try_from(mss).ok())
     }
 
     fn silence(&self) -> Option<Duration> {
         let now = sys::now();
-        self.0.with_connection(|one| one.silence(now)).flatten()
+        self.0.look(|one, _| one.silence(now)).flatten()
     }
 
     fn unsent(&self) -> u64 {
-        let line = &self.0;
-        let unsent = line.port.upgrade().and_then(|port| {
-            let state = port.state.lock();
-            let released = state.stack.connection(line.id())?.released();
-            let entry = state.lines.get(&line.id())?;
-            Some(entry.outbox.unacknowledged(released))
-        });
-        unsent.unwrap_or(0)
+        let unsent = |one: &Connection, outbox: &outbox::Outbox| {
+            // The outbox learns of it when the next segment arrives.
+            outbox.unacknowledged(one.released())
+        };
+        self.0.look(unsent).unwrap_or(0)
     }
 
     fn numbers(&self) -> Option<TcpNumbers> {
         let now = sys::now();
-        self.0.with_connection(|one| TcpNumbers {
+        self.0.look(|one, _| TcpNumbers {
             retransmitted: u32::try_from(one.counters().retransmitted).unwrap_or(u32::MAX),
             window: u32::try_from(one.peer_window()).unwrap_or(u32::MAX),
             window_limited: Duration::ZERO,
@@ -654,7 +690,7 @@ impl Line for LineEnd {
         let _ = self.0.owner.set(owner);
     }
 
-    fn take_over(&self, near: &Socket, early: Vec<u8>, markers: bool) -> bool {
+    fn take_over(&self, early: Vec<u8>, read: &ReadNear<'_>, markers: bool) -> bool {
         let line = &self.0;
         let Some(port) = line.port.upgrade() else {
             return false;
@@ -666,10 +702,10 @@ impl Line for LineEnd {
         // What is in the pair, in both directions, belongs to the startup or is the beginning of the stream.
         let mut early = early;
         let mut piece = [0; PIECE];
-        while let IoOutcome::Bytes(n) = read_into(near, &mut piece) {
+        while let IoOutcome::Bytes(n) = read(&mut piece) {
             early.extend_from_slice(&piece[..n]);
         }
-        line.pull(relay, &port);
+        line.pull(relay, &*port);
         let base = relay.delivered - early.len() as u64;
         let mut held = vec![(0, early)];
         held.push((
@@ -683,14 +719,11 @@ impl Line for LineEnd {
                 .map(|(offset, bytes)| (offset - base, bytes)),
         );
         held.retain(|(_, bytes)| !bytes.is_empty());
-        port.shard.unwatch(&line.far);
-        port.shard.forget(line.token);
-        {
-            let mut state = port.state.lock();
-            let Some(entry) = state.lines.get_mut(&line.id()) else {
-                return false;
-            };
-            entry.outbox.begin_frames(markers);
+        port.shard().unwatch(&line.far);
+        port.shard().forget(line.token);
+        let begun = port.with_outbox(line.id(), &mut |_, outbox| outbox.begin_frames(markers));
+        if !begun {
+            return false;
         }
         gate.mode = Mode::Segments(Segments {
             base,
@@ -725,9 +758,9 @@ impl Line for LineEnd {
         line.consume(consumed);
     }
 
-    fn poll(&self, now: Time) {
+    fn poll(&self) {
         if let Some(port) = self.0.port.upgrade() {
-            port.poll(now);
+            port.poll();
         }
     }
 
@@ -763,37 +796,28 @@ impl Line for LineEnd {
 
     fn write(&self, sources: &Sources<'_>) -> IoOutcome {
         let line = &self.0;
-        let Some(port) = line.port.upgrade() else {
-            return IoOutcome::Broken;
-        };
-        let (mut state, now) = (port.state.lock(), sys::now());
-        let super::State { stack, lines, .. } = &mut *state;
-        let id = line.id();
-        let Some(entry) = lines.get_mut(&id) else {
-            return IoOutcome::Broken;
-        };
-        if entry.outbox.room() == 0 {
-            entry.outbox.is_full = true;
-            return IoOutcome::WouldBlock;
+        let (id, mut moved) = (line.id(), IoOutcome::Broken);
+        if let Some(port) = line.port.upgrade() {
+            port.with_outbox(id, &mut |stack, outbox| {
+                if outbox.room() == 0 {
+                    outbox.is_full = true;
+                    moved = IoOutcome::WouldBlock;
+                    return;
+                }
+                moved = match outbox.take(sources) {
+                    None => IoOutcome::Fault,
+                    Some(0) => IoOutcome::WouldBlock,
+                    Some(n) => IoOutcome::Bytes(n),
+                };
+                outbox.advance(stack, id, sys::now());
+            });
         }
-        let Some(n) = entry.outbox.take(sources) else {
-            return IoOutcome::Fault;
-        };
-        let ending = entry.outbox.queue(stack, id);
-        super::end(stack, id, ending, now);
-        port.flush(&mut state, now);
-        if n == 0 {
-            IoOutcome::WouldBlock
-        } else {
-            IoOutcome::Bytes(n)
-        }
+        moved
     }
 
     fn ask_for_room(&self) {
         if let Some(port) = self.0.port.upgrade() {
-            let mut state = port.state.lock();
-            state.changes.push_back(super::Change::Room(self.0.clone()));
-            port.flush(&mut state, sys::now());
+            port.tell_room_soon(&self.0);
         }
     }
 

@@ -4,6 +4,7 @@
 use core::ops::Range;
 
 use verbena_mem::Sources;
+use verbena_stream::Time;
 use verbena_tcpip::{ConnectionId, Stack};
 use verbena_wire::mpa::fpdu::{LENGTH_LEN, Layout, Phase};
 use verbena_wire::mpa::marker::Marker;
@@ -24,6 +25,16 @@ pub(super) enum Ending {
     Close,
     /// It is not.
     Release,
+}
+
+impl Ending {
+    /// Ends the connection.
+    pub(super) fn apply(self, stack: &mut Stack, id: ConnectionId, now: Time) {
+        match self {
+            Ending::Close => stack.close(id, now),
+            Ending::Release => stack.release(id, now),
+        }
+    }
 }
 
 /// Bytes that are written and not acknowledged.
@@ -124,8 +135,15 @@ impl Outbox {
         self.bytes.get(place(range.start)?..place(range.end)?)
     }
 
+    /// Tells the stack what there is to send, and ends the connection if that was to follow.
+    pub(super) fn advance(&mut self, stack: &mut Stack, id: ConnectionId, now: Time) {
+        if let Some(ending) = self.queue(stack, id) {
+            ending.apply(stack, id, now);
+        }
+    }
+
     /// Tells the stack what there is to send, each FPDU as a message; returns how the connection ends if everything is told.
-    pub(super) fn queue(&mut self, stack: &mut Stack, id: ConnectionId) -> Option<Ending> {
+    fn queue(&mut self, stack: &mut Stack, id: ConnectionId) -> Option<Ending> {
         while self.queued < self.end() {
             if self.rest == 0 {
                 let left = self.end() - self.queued;
@@ -175,7 +193,6 @@ impl Outbox {
 mod tests {
     use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-    use verbena_stream::Time;
     use verbena_tcpip::tcp::{Framing, TcpConfig};
     use verbena_tcpip::{InterfaceAddress, StackConfig, TrafficClass};
 

@@ -1,4 +1,4 @@
-//! What stands behind a [`Socket`](super::Socket) that is one end of a local pair: a TCP connection of the adapter's own port.
+//! What stands behind a `Socket` that is one end of a local pair: a TCP connection of the adapter's own port.
 //! During the startup its bytes pass through the pair. Once its owner takes it over, arrived segments go to the owner, in the order in
 //! which they arrive, and the pair is not used any more. No call blocks.
 
@@ -12,7 +12,10 @@ use verbena_nic::qp::{Segment, SegmentTaken};
 use verbena_nic::{IoOutcome, Outbox};
 use verbena_stream::Time;
 
-use super::{Result, Socket, TcpNumbers};
+use super::{Result, TcpNumbers};
+
+/// Reads from the near end of a pair.
+pub type ReadNear<'a> = dyn Fn(&mut [u8]) -> IoOutcome + 'a;
 
 /// A TCP connection of a port. It is released when this is dropped, and reset if it is abortive.
 pub trait Line: Debug + Send + Sync {
@@ -55,15 +58,15 @@ pub trait Line: Debug + Send + Sync {
     /// What is told of changes from now on.
     fn set_owner(&self, owner: Weak<dyn LineOwner>);
 
-    /// The stream of a queue pair begins: `early` are its first bytes, which were read with the startup, and `near` is the end of the
-    /// pair, with further ones. What is written from now on are FPDUs, with markers or without. False if the connection has ended.
-    fn take_over(&self, near: &Socket, early: Vec<u8>, markers: bool) -> bool;
+    /// The stream of a queue pair begins: `early` are its first bytes, which were read with the startup, and `read` reads further ones from
+    /// the near end of the pair. What is written from now on are FPDUs, with markers or without. False if the connection has ended.
+    fn take_over(&self, early: Vec<u8>, read: &ReadNear<'_>, markers: bool) -> bool;
 
     /// The owner takes segments from now on; those that have arrived are given to it.
     fn start(&self, now: Time, out: &mut Outbox);
 
     /// The owner is polled: reads what has arrived on the port.
-    fn poll(&self, now: Time);
+    fn poll(&self);
 
     /// Continues where the owner could not process what has arrived.
     fn resume(&self, now: Time, out: &mut Outbox);
