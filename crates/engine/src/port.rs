@@ -722,7 +722,7 @@ impl Port {
                 state.changes.clear();
                 let unsent = state.lines.keys().any(|id| {
                     let connection = state.stack.connection(*id);
-                    connection.is_some_and(|one| one.has_unacknowledged())
+                    connection.is_some_and(Connection::has_unacknowledged)
                 });
                 if !unsent || now >= end {
                     return;
