@@ -303,16 +303,11 @@ impl Cq {
     }
 
     /// Takes the oldest entries, as many as `out` holds; returns how many.
+    #[inline(always)]
     pub fn poll(&self, out: &mut [Wc]) -> usize {
         if self.is_empty() {
             return 0;
         }
-        // Not inlined: a poll of an empty queue saves no registers for it.
-        self.poll_waiting(out)
-    }
-
-    #[inline(never)]
-    fn poll_waiting(&self, out: &mut [Wc]) -> usize {
         if trace::is_active() {
             return self.poll_traced(out);
         }
@@ -328,22 +323,18 @@ impl Cq {
         count
     }
 
-    /// Entry by entry, so that each is told with its place although other threads poll.
     #[cold]
     #[inline(never)]
     fn poll_traced(&self, out: &mut [Wc]) -> usize {
+        let mut end = self.output.end.lock();
         let mut count = 0;
-        for slot in out {
-            let mut end = self.output.end.lock();
-            if self.waiting(&end) == 0 {
-                break;
-            }
+        for slot in out.iter_mut().take(self.waiting(&end)) {
             let Some(wc) = end.pop() else { break };
-            self.count_taken(&mut end, 1);
-            self.trace_polled(&end, core::slice::from_ref(&wc));
             *slot = wc;
             count += 1;
         }
+        self.count_taken(&mut end, count);
+        self.trace_polled(&end, &out[..count]);
         count
     }
 

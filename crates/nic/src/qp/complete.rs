@@ -108,12 +108,25 @@ impl Inner {
         if self.sends.is_empty() {
             return true;
         }
+        if trace::is_active() {
+            return self.complete_traced(init, out);
+        }
+        self.complete_with::<false>(init, out)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn complete_traced(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+        self.complete_with::<true>(init, out)
+    }
+
+    #[inline(always)]
+    fn complete_with<const TRACED: bool>(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let point = self.completion_point(init);
         while let Some((wqe, status)) = self.sends.pop_ended(point) {
             self.heads.ended(1);
-            if trace::is_active() {
-                let entry = has_entry(wqe.flags, status);
-                self.trace_ended(init, (wqe.id, wqe.wc_op(), wqe.len), (status, entry));
+            if TRACED {
+                self.trace_ended(init, &wqe, status);
             }
             if !push_completion(init, &wqe, status, out) {
                 return false;
@@ -124,21 +137,16 @@ impl Inner {
 
     #[cold]
     #[inline(never)]
-    fn trace_ended(
-        &self,
-        init: &QpInit,
-        (id, op, len): (u64, WcOp, u32),
-        (status, entry): (Status, bool),
-    ) {
+    fn trace_ended(&self, init: &QpInit, wqe: &Wqe, status: Status) {
         init.observer.record(&TraceEvent::Ended {
             qp: init.number,
             // It was counted as ended.
             number: self.heads.posted_number(0).wrapping_sub(1),
-            id,
-            op,
+            id: wqe.id,
+            op: wqe.wc_op(),
             status,
-            len,
-            entry,
+            len: wqe.len,
+            entry: has_entry(wqe.flags, status),
         });
     }
 
@@ -438,8 +446,7 @@ impl Inner {
         while let Some((wqe, status)) = self.sends.pop_flushed() {
             self.heads.ended(1);
             if trace::is_active() {
-                let entry = has_entry(wqe.flags, status);
-                self.trace_ended(init, (wqe.id, wqe.wc_op(), wqe.len), (status, entry));
+                self.trace_ended(init, &wqe, status);
             }
             push_completion(init, &wqe, status, out);
         }
