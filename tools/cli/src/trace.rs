@@ -194,7 +194,7 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Traces running processes; an error if one has no adapter, unless later ones are waited for.
-    pub fn attach(plan: Plan, output: &'a mut Output) -> Result<Session<'a>, TraceFailure> {
+    pub fn attach(plan: &Plan, output: &'a mut Output) -> Result<Session<'a>, TraceFailure> {
         let mut session = Session {
             plan: plan.clone(),
             output,
@@ -301,10 +301,9 @@ impl<'a> Session<'a> {
                 let known = self.sources.iter().any(|source| is_it(&source.traced));
                 let room = self.sources.len() + self.done.len() < MAX_SOURCES;
                 if !known && room {
-                    match self.add(pid, adapter) {
-                        Err(TraceFailure::Output(error)) => return Err(error.into()),
-                        // It may have ended meanwhile, or another process traces it: the next look tries again.
-                        Ok(()) | Err(_) => {}
+                    // Otherwise it has ended meanwhile, or another process traces it: the next look tries again.
+                    if let Err(TraceFailure::Output(error)) = self.add(pid, adapter) {
+                        return Err(error.into());
                     }
                 }
             }

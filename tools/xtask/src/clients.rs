@@ -33,6 +33,7 @@ mod wheels;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -157,7 +158,7 @@ fn run_trials(trials: &[Trial<'_>], stage: &Stage) -> Vec<TrialResult> {
     };
     let mut results = std::thread::scope(|scope| {
         let workers = [(); WORKERS].map(|()| scope.spawn(work));
-        let results = workers.into_iter().map(|worker| worker.join());
+        let results = workers.into_iter().map(ScopedJoinHandle::join);
         results.flat_map(Result::unwrap).collect::<Vec<_>>()
     });
     results.extend(

@@ -51,6 +51,7 @@ fn every_setting_refuses_invalid_text_by_name() {
             "tls_key",
             "tls_ca",
             "same_host_path",
+            "check",
         ];
         let is_file = files.contains(&row.key);
         let nonsense = if is_file { "" } else { "?!" };

@@ -445,7 +445,7 @@ fn shared_address_leaves_other_frames_to_the_host() {
     assert!(drain(&mut stack, START).is_empty());
     stack.listen(80, ListenConfig::default()).unwrap();
     let arrival = stack.handle_frame(&frame, false, START);
-    assert!(matches!(arrival, Arrival::Segment { .. }), "{arrival:?}");
+    assert_eq!(arrival, Arrival::Handled);
     // A port that listens answers for itself.
     let mut stray = syn(8, 5);
     (stray.flags.syn, stray.ack) = (false, Some(1));

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &TraceArgs) -> u8 {
         Some((program, arguments)) => {
             start(args, plan, (program, arguments), &mut output, &stopped)
         }
-        None => attach(args, plan, &mut output, &stopped),
+        None => attach(args, &plan, &mut output, &stopped),
     }
 }
 
@@ -150,15 +150,14 @@ fn progress() -> impl FnMut(&str) {
     }
 }
 
-fn attach(args: &TraceArgs, plan: Plan, output: &mut Output, stopped: &AtomicBool) -> u8 {
-    let pids = plan.pids.clone();
+fn attach(args: &TraceArgs, plan: &Plan, output: &mut Output, stopped: &AtomicBool) -> u8 {
     let exists = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
-    let is_there = || pids.iter().any(exists);
+    let is_there = || plan.pids.iter().any(exists);
     let traced = Session::attach(plan, output).and_then(|session| {
         let count = session.adapters();
         eprintln!(
             "tracing {count} adapter(s) of {} process(es); Ctrl-C ends it",
-            pids.len()
+            plan.pids.len()
         );
         session.run(stopped, is_there, progress())
     });
@@ -188,7 +187,7 @@ fn start(
     };
     plan.pids = vec![child.id()];
     let is_running = || !matches!(child.try_wait(), Ok(Some(_)) | Err(_));
-    let traced = Session::attach(plan, output)
+    let traced = Session::attach(&plan, output)
         .and_then(|session| session.run(stopped, is_running, progress()));
     let told = report(args, traced);
     match child.wait() {

@@ -56,14 +56,14 @@ fn any_events_make_a_valid_file() {
         let mut words: Words = core::array::from_fn(|_| {
             let (value, shape) = (random(&mut state), random(&mut state) % 4);
             if shape == 0 {
-                value << 11 | value
+                (value << 11) | value
             } else {
                 value % 5
             }
         });
-        words[1] = random(&mut state) % 15 | random(&mut state) % 3 << 8;
-        words[1] |= random(&mut state) % 13 << 16 | random(&mut state) % 6 << 24;
-        words[1] |= random(&mut state) % 3 << 32;
+        words[1] = (random(&mut state) % 15) | ((random(&mut state) % 3) << 8);
+        words[1] |= ((random(&mut state) % 13) << 16) | ((random(&mut state) % 6) << 24);
+        words[1] |= (random(&mut state) % 3) << 32;
         if let Some(record) = Record::parse(&words) {
             taken += 1;
             let source = (random(&mut state) % 2) as u32;

@@ -91,14 +91,12 @@ const LAYERS: &[LayerRule] = &[
     free(NIC, &[EVENTS, MEM, ROCE, STREAM, SYNC, WIRE]),
     free(CELLS, &[SPLIT_WIRE, NIC, MEM, STREAM, WIRE]),
     free(ISCSI, &[STORAGE_WIRE, NIC, MEM, WIRE]),
+    free(LAN, &[]),
+    // `verbena-lan` for the TAP of a port.
     free(
         ENGINE,
-        &[
-            EVENTS, // For the TAP of a port.
-            LAN, NIC, MEM, RING, ROCE, STREAM, SYNC, TCPIP, WIRE,
-        ],
+        &[EVENTS, LAN, NIC, MEM, RING, ROCE, STREAM, SYNC, TCPIP, WIRE],
     ),
-    free(LAN, &[]),
     // Its own code is pure (`names.rs`); of `verbena-lan` it uses the learning switch and values.
     free("verbena-fabric", &[LAN]),
     free(
