@@ -4,6 +4,7 @@
 use core::net::SocketAddr;
 use std::sync::Arc;
 
+use verbena_events::event::failure_handled;
 use verbena_events::interrupts::RaiseError;
 use verbena_nic::profile::Service;
 use verbena_nic::{Function, Outbox, Qp, QpState, Wake};
@@ -242,6 +243,7 @@ impl Core {
             for wake in woken {
                 if let Wake::Failed(number) = wake {
                     self.record_failure(number);
+                    failure_handled();
                     continue;
                 }
                 let Some(number) = wake.qp() else {

@@ -1,7 +1,23 @@
 //! Asynchronous events of the adapter, and how they are raised.
 //! An [`Event`] names the object and the cause; every event goes through [`Raise`]. The receiver of the events is not known here.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::toeplitz::Tuple;
+
+/// Failures of queue pairs of this process that were reported to an outbox and not handled yet. Not one of the models' atomics: only the end
+/// of the process waits for it, and not for long.
+static UNHANDLED_FAILURES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the failure of a queue pair is still to be handled. A program that has polled a completion of that queue pair sees it.
+pub fn has_unhandled_failures() -> bool {
+    UNHANDLED_FAILURES.load(Ordering::Acquire) != 0
+}
+
+/// A failure that an outbox reported was handled.
+pub fn failure_handled() {
+    UNHANDLED_FAILURES.fetch_sub(1, Ordering::Release);
+}
 
 /// Why an armed completion queue raises an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -197,8 +213,9 @@ impl Outbox {
         self.woken.push(Wake::Sends(ssq));
     }
 
-    /// Adds a queue pair that failed.
+    /// Adds a queue pair that failed, before its completions can be polled. The code that takes it calls [`failure_handled`].
     pub fn report_failure(&mut self, qpn: u32) {
+        UNHANDLED_FAILURES.fetch_add(1, Ordering::Relaxed);
         self.woken.push(Wake::Failed(qpn));
     }
 

@@ -232,7 +232,7 @@ impl Function {
                 match wake {
                     Wake::Sends(ssq) if shared.contains(&ssq) => {}
                     Wake::Sends(ssq) => shared.push(ssq),
-                    Wake::Failed(_) => {}
+                    Wake::Failed(_) => verbena_events::event::failure_handled(),
                     Wake::Receive(number) | Wake::Memory(number) => {
                         if let Ok(qp) = self.qp(number) {
                             qp.wake(wake, out);

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use verbena_events::event::has_unhandled_failures;
 use verbena_sync::locks::Mutex;
 
 use super::{effective_uid, fork_count, runtime, watch_forks};
@@ -104,7 +105,19 @@ fn record(text: &str) -> [u8; SLOT] {
     slot
 }
 
+/// How long the end of a process waits for failures that other threads are recording: a program may end as soon as it has polled a
+/// completion with an error.
+const EXIT_WAIT: Duration = Duration::from_millis(200);
+
 extern "C" fn end_at_exit() {
+    let is_own = |file: &Option<(u64, PathBuf, bool)>| {
+        let own = file.as_ref();
+        own.is_some_and(|(forks, ..)| *forks == fork_count())
+    };
+    // Those threads do not exist in a forked child.
+    if AT_EXIT.try_lock().is_some_and(|file| is_own(&file)) {
+        super::wait(super::now() + EXIT_WAIT, || !has_unhandled_failures());
+    }
     // Another thread that holds the lock is not waited for: in a forked child it does not exist.
     if let Some(mut file) = AT_EXIT.try_lock()
         && let Some((forks, path, kept)) = file.take()

@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
-use verbena_testing::wait_for;
+use verbena_testing::{WAIT_LIMIT, wait_for};
 
 use super::dropin::libraries;
 
@@ -122,19 +123,22 @@ pub(crate) fn write_bw(runtime: &Runtime) -> Option<(Program, Program)> {
     if !has_program("ib_write_bw") {
         return None;
     }
-    let port = free_port();
-    let options = ["ib_write_bw", "-D", "120", "-s", "65536", "-p", &port];
-    let server = runtime.start(&options);
-    // A client that comes before the server listens on perftest's own port ends.
-    let client = wait_for("a client that has sent", || {
-        let mut client = runtime.start(&[&options[..], &["127.0.0.1"]].concat());
-        loop {
-            match client.0.try_wait().unwrap() {
-                Some(_) => return None,
-                None if has_sent(runtime, client.pid()) => return Some(client),
-                None => std::thread::yield_now(),
+    let end = Instant::now() + WAIT_LIMIT;
+    let start = || {
+        let port = free_port();
+        let options = ["ib_write_bw", "-D", "120", "-s", "65536", "-p", &port];
+        let mut server = runtime.start(&options);
+        // A client that comes before the server listens on perftest's own port ends.
+        while server.0.try_wait().unwrap().is_none() && Instant::now() < end {
+            let mut client = runtime.start(&[&options[..], &["127.0.0.1"]].concat());
+            while client.0.try_wait().unwrap().is_none() && Instant::now() < end {
+                if has_sent(runtime, client.pid()) {
+                    return Some((server, client));
+                }
             }
         }
-    });
-    Some((server, client))
+        // Another program has taken the port meanwhile.
+        None
+    };
+    Some(wait_for("a client that has sent", start))
 }
