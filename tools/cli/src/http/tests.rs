@@ -9,8 +9,15 @@ const OPTIONS: Options = Options {
     headers: &[("X-Test", "yes")],
 };
 
-fn server() -> SocketAddr {
-    let server = Server::listen(([127, 0, 0, 1], 0).into(), OPTIONS, |request| match request
+/// One for more clients than a test has: the thread of an answered request may end later than the next request comes.
+const MANY: usize = 64;
+
+fn server(max_clients: usize) -> SocketAddr {
+    let options = Options {
+        max_clients,
+        ..OPTIONS
+    };
+    let server = Server::listen(([127, 0, 0, 1], 0).into(), options, |request| match request
         .path
         .as_str()
     {
@@ -41,7 +48,7 @@ fn status(at: SocketAddr, request: &[u8]) -> String {
 
 #[test]
 fn only_local_get_requests_are_answered() {
-    let at = server();
+    let at = server(MANY);
     let good = ask(
         at,
         b"GET /page?a=1 HTTP/1.1\r\nHost: localhost:9400\r\n\r\n",
@@ -82,7 +89,7 @@ fn only_local_get_requests_are_answered() {
 
 #[test]
 fn long_and_binary_requests_are_refused() {
-    let at = server();
+    let at = server(MANY);
     let long = [b"GET /page HTTP/1.1\r\nX: ".to_vec(), vec![b'a'; 100_000]].concat();
     assert!(status(at, &long).starts_with("HTTP/1.1 431"));
     for request in [&[0xff; 50][..], b"GET /\xff HTTP/1.1\r\n\r\n"] {
@@ -93,7 +100,7 @@ fn long_and_binary_requests_are_refused() {
 
 #[test]
 fn silent_clients_are_told_and_do_not_keep_others_out() {
-    let at = server();
+    let at = server(OPTIONS.max_clients);
     let mut silent: Vec<TcpStream> = (0..OPTIONS.max_clients)
         .map(|_| TcpStream::connect(at).unwrap())
         .collect();
@@ -115,7 +122,7 @@ fn silent_clients_are_told_and_do_not_keep_others_out() {
 
 #[test]
 fn panic_of_a_request_frees_its_place() {
-    let at = server();
+    let at = server(OPTIONS.max_clients);
     for _ in 0..2 * OPTIONS.max_clients {
         let _ = ask(at, b"GET /panic HTTP/1.1\r\n\r\n");
     }
