@@ -36,6 +36,11 @@ impl Listener {
         Listener::reserve(at, false)
     }
 
+    /// The same: a simulated host has every address.
+    pub fn reserve_foreign(at: SocketAddr) -> Result<Listener> {
+        Listener::reserve(at, false)
+    }
+
     /// Sockets of other processes are not simulated.
     pub fn adopt(_: OwnedFd) -> Result<Listener> {
         Err(Error::new("accept", Errno::OPNOTSUPP))
