@@ -311,6 +311,17 @@ impl Cq {
         if trace::is_active() {
             return self.poll_traced(out);
         }
+        self.poll_with::<false>(out)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_traced(&self, out: &mut [Wc]) -> usize {
+        self.poll_with::<true>(out)
+    }
+
+    #[inline(always)]
+    fn poll_with<const TRACED: bool>(&self, out: &mut [Wc]) -> usize {
         let mut end = self.output.end.lock();
         let waiting = self.waiting(&end);
         let mut count = 0;
@@ -320,21 +331,9 @@ impl Cq {
             count += 1;
         }
         self.count_taken(&mut end, count);
-        count
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn poll_traced(&self, out: &mut [Wc]) -> usize {
-        let mut end = self.output.end.lock();
-        let mut count = 0;
-        for slot in out.iter_mut().take(self.waiting(&end)) {
-            let Some(wc) = end.pop() else { break };
-            *slot = wc;
-            count += 1;
+        if TRACED {
+            self.trace_polled(&end, &out[..count]);
         }
-        self.count_taken(&mut end, count);
-        self.trace_polled(&end, &out[..count]);
         count
     }
 
