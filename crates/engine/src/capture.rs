@@ -12,7 +12,7 @@ mod server;
 mod stream;
 mod tap;
 
-pub(crate) use server::{JoinAll, open};
+pub(crate) use server::open;
 pub(crate) use stream::StreamTap;
 pub(crate) use tap::{Tap, is_attached};
 

@@ -2,6 +2,7 @@
 //! An inbox keeps up to 65536 events until they are taken, and its channel is readable meanwhile; further events are counted and
 //! reported as [`Event::Missed`].
 
+pub(crate) mod attach;
 pub(crate) mod columns;
 pub mod failure_log;
 pub mod handler;

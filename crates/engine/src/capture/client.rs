@@ -1,18 +1,12 @@
 //! The reading side of a capture, in another process. What it reads is not trusted: a record that no adapter writes ends the capture with an error.
 
-use core::time::Duration;
-
 use verbena_mem::{Mapping, SharedMemoryError, Targets};
 use verbena_ring::{Consumer, Layout, Read, RingError, RingMemory};
 
 use super::record::{HEADER_LEN, Record};
 use super::{Answer, NAME, Request, STOP, Status, Totals};
+use crate::notify::attach::{self, ANSWER_CHECK, ANSWER_TIMEOUT, AskError};
 use crate::sys::{self, PacketChannel};
-
-/// How long an adapter may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often an answer is looked for.
-const ANSWER_CHECK: Duration = Duration::from_millis(1);
 
 /// What is captured, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +48,18 @@ pub enum CaptureError {
     System(#[from] sys::Error),
 }
 
+impl From<AskError> for CaptureError {
+    fn from(error: AskError) -> CaptureError {
+        match error {
+            AskError::NoAdapter => CaptureError::NoAdapter,
+            AskError::WrongProcess(by) => CaptureError::WrongProcess(by),
+            AskError::Silent => CaptureError::Silent,
+            AskError::Refused => CaptureError::Refused,
+            AskError::System(error) => error.into(),
+        }
+    }
+}
+
 /// A capture of one adapter.
 #[derive(Debug)]
 pub struct Capture {
@@ -71,40 +77,17 @@ pub struct Capture {
 impl Capture {
     /// Begins to capture an adapter of a process.
     pub fn attach(pid: u32, adapter: u32, options: Options) -> Result<Capture, CaptureError> {
-        let name = format!("{NAME}{pid}/{adapter}");
-        let channel = PacketChannel::connect_to_any(&name).map_err(|error| {
-            if error.is_refused() {
-                CaptureError::NoAdapter
-            } else {
-                error.into()
-            }
-        })?;
-        // Any process can bind an abstract name that is free.
-        match channel.peer_process() {
-            Some(by) if by == pid => {}
-            by => return Err(CaptureError::WrongProcess(by.unwrap_or(0))),
-        }
+        let channel = attach::connect(NAME, pid, adapter)?;
         let layout = Layout::new(options.ring as usize).ok_or(CaptureError::Refused)?;
         let request = Request {
             ring: options.ring,
             snap_len: options.snap_len,
             qp: options.qp,
         };
-        if !channel.send(&request.emit(), &[])? {
-            return Err(CaptureError::Silent);
-        }
         let mut bytes = [0; Answer::LEN];
-        let deadline = sys::now() + ANSWER_TIMEOUT;
-        let mut fds = loop {
-            match channel.receive_with_fds(&mut bytes) {
-                Ok(Some(fds)) => break fds,
-                Ok(None) if sys::now() >= deadline => return Err(CaptureError::Silent),
-                Ok(None) => sys::sleep(ANSWER_CHECK),
-                Err(_) => return Err(CaptureError::Refused),
-            }
-        };
+        let fd = attach::ask(&channel, &request.emit(), &mut bytes)?;
         let answer = Answer::parse(&bytes).ok_or(CaptureError::Malformed)?;
-        let fd = match (answer.status, fds.pop()) {
+        let fd = match (answer.status, fd) {
             (Status::Attached, Some(fd)) => fd,
             (Status::Busy, _) => return Err(CaptureError::Busy),
             _ => return Err(CaptureError::Refused),

@@ -13,8 +13,9 @@ use std::sync::{Arc, Weak};
 
 use verbena_sync::atomic::{AtomicBool, Ordering};
 
-use crate::capture::{self, JoinAll, Tap};
+use crate::capture::{self, Tap};
 use crate::error::Error;
+use crate::notify::attach::JoinAll;
 use crate::notify::local_server::{LocalListener, LocalServer, StartClient};
 use crate::notify::pipeline::Notification;
 use crate::poll::shard::Shard;

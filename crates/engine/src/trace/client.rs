@@ -1,18 +1,12 @@
 //! The reading side of a trace, in another process. What it reads is not trusted: an event that no adapter writes is counted and passed over.
 
-use core::time::Duration;
-
 use verbena_mem::{ReadWords, SharedMemoryError};
 
 use super::record::Record;
 use super::rings::{Layout, Reader};
 use super::{NAME, Request, Status};
+use crate::notify::attach::{self, AskError};
 use crate::sys::{self, PacketChannel};
-
-/// How long an adapter may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often an answer is looked for.
-const ANSWER_CHECK: Duration = Duration::from_millis(1);
 
 /// Malformed events that are passed over in one call.
 const MAX_MALFORMED: u32 = 4096;
@@ -43,6 +37,18 @@ pub enum TraceError {
     System(#[from] sys::Error),
 }
 
+impl From<AskError> for TraceError {
+    fn from(error: AskError) -> TraceError {
+        match error {
+            AskError::NoAdapter => TraceError::NoAdapter,
+            AskError::WrongProcess(by) => TraceError::WrongProcess(by),
+            AskError::Silent => TraceError::Silent,
+            AskError::Refused => TraceError::Refused,
+            AskError::System(error) => error.into(),
+        }
+    }
+}
+
 /// A trace of one adapter; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Trace {
@@ -61,35 +67,12 @@ impl Trace {
         events: u32,
         qp: Option<u32>,
     ) -> Result<Trace, TraceError> {
-        let name = format!("{NAME}{pid}/{adapter}");
-        let channel = PacketChannel::connect_to_any(&name).map_err(|error| {
-            if error.is_refused() {
-                TraceError::NoAdapter
-            } else {
-                error.into()
-            }
-        })?;
-        // Any process can bind an abstract name that is free.
-        match channel.peer_process() {
-            Some(by) if by == pid => {}
-            by => return Err(TraceError::WrongProcess(by.unwrap_or(0))),
-        }
+        let channel = attach::connect(NAME, pid, adapter)?;
         let layout = Layout::new(events).ok_or(TraceError::Refused)?;
         let qp = qp.unwrap_or(0);
-        if !channel.send(&Request { events, qp }.emit(), &[])? {
-            return Err(TraceError::Silent);
-        }
         let mut byte = [u8::MAX];
-        let deadline = sys::now() + ANSWER_TIMEOUT;
-        let mut fds = loop {
-            match channel.receive_with_fds(&mut byte) {
-                Ok(Some(fds)) => break fds,
-                Ok(None) if sys::now() >= deadline => return Err(TraceError::Silent),
-                Ok(None) => sys::sleep(ANSWER_CHECK),
-                Err(_) => return Err(TraceError::Refused),
-            }
-        };
-        let fd = match (Status::parse(byte[0]), fds.pop()) {
+        let fd = attach::ask(&channel, &Request { events, qp }.emit(), &mut byte)?;
+        let fd = match (Status::parse(byte[0]), fd) {
             (Some(Status::Attached), Some(fd)) => fd,
             (Some(Status::Busy), _) => return Err(TraceError::Busy),
             _ => return Err(TraceError::Refused),
